@@ -122,9 +122,7 @@ def _code_span(code: CodeType | None, lasti: int) -> tuple[int, int, int, int]:
     return (code.co_firstlineno, 0, code.co_firstlineno, 0)
 
 
-def _characters(
-    file: str, line: int, end_line: int, column: int | None, end_column: int | None
-) -> tuple[int, int]:
+def _characters(file: str, line: int, end_line: int, column: int | None, end_column: int | None) -> tuple[int, int]:
     """1-based character columns from the 0-based UTF-8 byte offsets that code objects hold."""
     if column is None or end_column is None:
         return (0, 0)

@@ -124,5 +124,3 @@ class Builder:
     def fresh_var(self, base: str, dtype: Any, loc: Location | None = None) -> Var:
         """A new variable with a unique name."""
         return Var(dtype, self.unique_name(base), loc=loc)
-
-

@@ -565,9 +565,7 @@ def unary(op: str, operand: Any, *, loc: Location | None = None) -> Expr:
     return Unary(operand.dtype, op, operand, loc=loc)
 
 
-def cast(
-    value: Any, to: Any, *, rounding: str = "rn", saturate: bool = False, loc: Location | None = None
-) -> Expr:
+def cast(value: Any, to: Any, *, rounding: str = "rn", saturate: bool = False, loc: Location | None = None) -> Expr:
     """`value` as dtype `to` (lanes follow the value); itself when it is that already.  Integer and bool literals are folded."""
     target = dtype(to)
     value = as_expr(value, loc=loc)

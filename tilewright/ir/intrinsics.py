@@ -68,5 +68,9 @@ def intrinsic(name: str, *args: Any, loc: Location | None = None) -> Expr:
         raise DTypeError(f"{name} needs an integer, got {common}", location=loc)
     if entry.domain == "number" and common.is_bool:
         common = INT32.with_lanes(common.lanes)
-    results: dict[str, DType] = {"same": common, "bool": BOOL.with_lanes(common.lanes), "int32": INT32.with_lanes(common.lanes)}
+    results: dict[str, DType] = {
+        "same": common,
+        "bool": BOOL.with_lanes(common.lanes),
+        "int32": INT32.with_lanes(common.lanes),
+    }
     return Call(results[entry.result], name, tuple(cast(v, common, loc=loc) for v in values), loc=loc)

@@ -135,7 +135,6 @@ class Region(Node):
         return None if None in sizes else tuple(s for s in sizes if s is not None)
 
 
-
 @node
 class Print(Stmt):
     """Write `message` and the values to the caller's standard output; a buffer is given as its whole region."""
