@@ -101,6 +101,7 @@ class DType:
     lanes: int
     format: Format
     scalar: DType
+    _numpy: np.dtype[Any] | None
     call_hook: Any = None
     subscript_hook: Any = None
 
@@ -161,6 +162,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype of one lane (ml_dtypes for what NumPy lacks)."""
+        found: np.dtype[Any]
         if self._numpy is None:
             import numpy as np
 
@@ -168,9 +170,11 @@ class DType:
             if name in _ML_DTYPES or name.startswith(("float8", "float4")):
                 import ml_dtypes
 
-                self._numpy = np.dtype(getattr(ml_dtypes, name))
+                found = np.dtype(getattr(ml_dtypes, name))
             else:
-                self._numpy = np.dtype(name)
+                found = np.dtype(name)
+            self._numpy = found
+            return found
         return self._numpy
 
     def int_range(self) -> tuple[int, int]:

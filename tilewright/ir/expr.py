@@ -568,25 +568,25 @@ def unary(op: str, operand: Any, *, loc: Location | None = None) -> Expr:
 def cast(value: Any, to: Any, *, rounding: str = "rn", saturate: bool = False, loc: Location | None = None) -> Expr:
     """`value` as dtype `to` (lanes follow the value); itself when it is that already.  Integer and bool literals are folded."""
     target = dtype(to)
-    value = as_expr(value, loc=loc)
+    source: Expr = as_expr(value, loc=loc)
     if target.lanes == 1:
-        target = target.with_lanes(value.dtype.lanes)
-    if value.dtype is target:
-        return value
-    if "handle" in (value.dtype.kind, target.kind):
-        raise DTypeError(f"cannot cast {value.dtype} to {target}", location=loc)
-    if isinstance(value, Const) and not value.dtype.is_float and target.lanes == 1:
-        exact = isinstance(value.value, (bool, int)) and abs(int(value.value)) <= 256
-        fits = target.is_int and target.int_range()[0] <= value.value <= target.int_range()[1]
+        target = target.with_lanes(source.dtype.lanes)
+    if source.dtype is target:
+        return source
+    if "handle" in (source.dtype.kind, target.kind):
+        raise DTypeError(f"cannot cast {source.dtype} to {target}", location=loc)
+    if isinstance(source, Const) and not source.dtype.is_float and target.lanes == 1:
+        exact = isinstance(source.value, (bool, int)) and abs(int(source.value)) <= 256
+        fits = target.is_int and target.int_range()[0] <= source.value <= target.int_range()[1]
         if fits or target.is_bool or (target.is_float and target.bits >= 32 and exact):
-            return const(bool(value.value) if target.is_bool else value.value, target, loc=loc)
-    return Cast(target, value, rounding, saturate, loc=loc)
+            return const(bool(source.value) if target.is_bool else source.value, target, loc=loc)
+    return Cast(target, source, rounding, saturate, loc=loc)
 
 
 def as_bool(value: Any, *, loc: Location | None = None) -> Expr:
     """`value` as a condition: a number is true when it is not 0."""
-    value = as_expr(value, loc=loc)
-    return value if value.dtype.is_bool else binary("ne", value, const(0, value.dtype.scalar), loc=loc)
+    number: Expr = as_expr(value, loc=loc)
+    return number if number.dtype.is_bool else binary("ne", number, const(0, number.dtype.scalar), loc=loc)
 
 
 def select(condition: Any, on_true: Any, on_false: Any, *, loc: Location | None = None) -> Expr:
@@ -595,10 +595,10 @@ def select(condition: Any, on_true: Any, on_false: Any, *, loc: Location | None 
     like = next((v.dtype for v in (on_true, on_false) if isinstance(v, Expr)), None)
     on_true, on_false = as_expr(on_true, like, loc=loc), as_expr(on_false, like, loc=loc)
     common = promote(on_true.dtype, on_false.dtype)
-    on_true, on_false = cast(on_true, common, loc=loc), cast(on_false, common, loc=loc)
+    first, second = cast(on_true, common, loc=loc), cast(on_false, common, loc=loc)
     if isinstance(condition, Const):
-        return on_true if condition.value else on_false
-    return Select(common, condition, on_true, on_false, loc=loc)
+        return first if condition.value else second
+    return Select(common, condition, first, second, loc=loc)
 
 
 def call(name: str, args: tuple[Expr, ...], result: DType, *, loc: Location | None = None) -> Call:

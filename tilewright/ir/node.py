@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tilewright.source import Location
@@ -56,14 +56,19 @@ class Node:
         return type(self)(**values)
 
 
-@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def reference(*, default: Any = MISSING) -> Any:
+    """A field that refers to a node without owning it (a loop's variable, say): not a child."""
+    return field(default=default, metadata={"reference": True})
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field, reference))
 def node(cls: type[NodeT]) -> type[NodeT]:
     """Make `cls` a node: slots, identity comparison, generated `map_children`, registered by name."""
     made = dataclass(slots=True, eq=False)(cls)
     REGISTRY[made.__name__] = made
     made.child_fields = tuple(_child_fields(made))
     if made.child_fields:
-        made.map_children = _generate_map_children(made)  # type: ignore[method-assign]
+        setattr(made, "map_children", _generate_map_children(made))  # noqa: B010
     return made
 
 
@@ -74,11 +79,6 @@ def _child_fields(cls: type[Node]) -> Iterator[tuple[str, bool]]:
         words = re.findall(r"\w+", str(f.type))
         if any(word in REGISTRY for word in words):
             yield f.name, words[0] == "tuple"
-
-
-def reference(**kwargs: Any) -> Any:
-    """A field that refers to a node without owning it (a loop's variable, say): not a child."""
-    return field(metadata={"reference": True}, **kwargs)
 
 
 def map_tuple(function: Callable[[Any], Any], items: tuple[Any, ...]) -> tuple[Any, ...]:
