@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.errors import KernelStructureError
-from tilewright.ir.expr import Buffer, Var
-from tilewright.ir.stmt import Seq, Stmt
+from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.stmt import Let, Seq, Stmt
 from tilewright.source import Location, caller_location
 
 _ACTIVE = threading.local()
@@ -43,6 +43,7 @@ class Builder:
         self.params: list[Buffer | Var] = []
         self.sizes: list[Var] = []
         self.outputs: list[int] = []
+        self.lets: dict[int, Let] = {}
         self._names: dict[str, int] = {}
 
     @staticmethod
@@ -75,7 +76,14 @@ class Builder:
 
     def emit(self, stmt: Stmt) -> None:
         """Append `stmt` to the innermost open scope."""
+        if type(stmt) is Let:
+            self.lets[id(stmt.var)] = stmt
         self.frames[-1].stmts.append(stmt)
+
+    def let_value(self, var: Var) -> Expr | None:
+        """The expression that the let variable `var` stands for, None when it is no let of this function."""
+        let = self.lets.get(id(var))
+        return let.value if let is not None else None
 
     @contextmanager
     def scope(self, kind: str, *, loc: Location | None = None, data: Any = None) -> Iterator[Frame]:

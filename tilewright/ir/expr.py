@@ -169,6 +169,17 @@ class Expr(Node):
             "a run-time value cannot be iterated over", location=caller_location(), hint="use T.serial(n) or range(n)"
         )
 
+    def __getitem__(self, index: Any) -> Expr:
+        """`v[0]` of a mutable scalar (`T.alloc_var`) is the scalar; anything else is refused."""
+        if isinstance(self, Load) and self.buffer.scope == "var" and const_int(index) == 0:
+            return self
+        raise UnsupportedSyntaxError(
+            "a scalar value cannot be indexed", location=caller_location(), hint="only tensors have elements"
+        )
+
+    def __contains__(self, item: Any) -> bool:
+        raise UnsupportedSyntaxError("`in` has no meaning on a run-time value", location=caller_location())
+
     def astype(self, to: Any) -> Expr:
         """This value cast to dtype `to`."""
         return cast(self, to, loc=caller_location())
@@ -179,6 +190,24 @@ class Const(Expr):
     """A literal.  `value` is a Python bool, int or float."""
 
     value: bool | int | float
+
+    # A literal is known while compiling, so Python may use it as the number that it is.
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        if not isinstance(self.value, int):
+            raise TypeError(f"{self.value!r} is not an integer")
+        return int(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
 
 
 @node
@@ -299,6 +328,9 @@ class Buffer:
     __slots__ = ("dtype", "loc", "name", "reducer", "safe_value", "scope", "shape", "strides", "view_of")
 
     SCOPES: ClassVar[tuple[str, ...]] = ("global", "shared", "fragment", "local", "var", "register")
+    # `A[i, j]`, `A[i0:i1, k] = v` in a kernel: installed by the language layer.
+    getitem_hook: ClassVar[Any] = None
+    setitem_hook: ClassVar[Any] = None
 
     def __init__(
         self,
@@ -334,6 +366,20 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}, {self.scope}, {self.dtype}, {len(self.shape)}d)"
+
+    def __getitem__(self, index: Any) -> Any:
+        return Buffer.getitem_hook(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        Buffer.setitem_hook(self, index, value)
+
+    def __iter__(self) -> Any:
+        raise UnsupportedSyntaxError(
+            f"tensor {self.name} cannot be iterated over", location=caller_location(), hint="loop over its indices"
+        )
+
+    def __contains__(self, item: Any) -> bool:
+        raise UnsupportedSyntaxError(f"`in` has no meaning on tensor {self.name}", location=caller_location())
 
 
 # op -> (symbol in text, kind).  kind: "arith" keeps the dtype, "compare" gives bool,

@@ -1,0 +1,228 @@
+"""What `A[...]` means in a kernel: elements, boxes, and stores; and how a tile operation reads its operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import ArgumentValueError, DTypeError, ScopeError, ShapeError
+from tilewright.ir.builder import Builder
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_expr, cast, const, const_int
+from tilewright.ir.stmt import Fill, Region, Store
+from tilewright.language.linear import difference
+from tilewright.source import Location, caller_location
+
+
+class BufferSlice:
+    """A box of `buffer`, written `A[i0:i1, k]`: `starts` and `extents` for every dimension.
+
+    `scalar[d]` says that dimension d was given as one index (its extent is 1 and it is no dimension of the box).
+    """
+
+    __slots__ = ("buffer", "extents", "loc", "scalar", "starts")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        starts: tuple[Expr, ...],
+        extents: tuple[Expr, ...],
+        scalar: tuple[bool, ...],
+        loc: Location | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.extents = extents
+        self.scalar = scalar
+        self.loc = loc
+
+    @property
+    def shape(self) -> tuple[int | Expr, ...]:
+        """The extents of the dimensions given as slices; integers where known while compiling."""
+        return tuple(plain(e) for e, scalar in zip(self.extents, self.scalar, strict=True) if not scalar)
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions were given as slices."""
+        return self.scalar.count(False)
+
+    @property
+    def dtype(self) -> Any:
+        """The buffer's dtype."""
+        return self.buffer.dtype
+
+    def region(self) -> Region:
+        """The box as an IR region."""
+        return Region(self.buffer, self.starts, self.extents, loc=self.loc)
+
+    def __repr__(self) -> str:
+        return f"BufferSlice({self.buffer.name}, {len(self.starts)}d)"
+
+    def __getitem__(self, index: Any) -> Load | BufferSlice:
+        """Index the box itself: `A[i][j]`, `A[4:8, :][0]`."""
+        inner = index if isinstance(index, tuple) else (index,)
+        inner = _expand_ellipsis(inner, self.ndim)
+        if len(inner) > self.ndim:
+            raise ShapeError(
+                f"{len(inner)} indices for a {self.ndim}-dimensional slice of {self.buffer.name}",
+                location=caller_location(),
+            )
+        given = iter(inner)
+        full: list[Any] = []
+        for start, extent, scalar in zip(self.starts, self.extents, self.scalar, strict=True):
+            item = slice(None) if scalar else next(given, slice(None))
+            if scalar:
+                full.append(start)
+                continue
+            low, length, single = _one_index(item, extent, caller_location())
+            full.append(start + low if single else slice(start + low, start + low + length))
+        return subscript(self.buffer, tuple(full))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        target = self[index]
+        if isinstance(target, BufferSlice):
+            store(target.buffer, _as_index(target), value)
+        else:
+            store(target.buffer, target.indices, value)
+
+
+def plain(size: Expr) -> int | Expr:
+    """A size as a Python integer where it is a literal, else as it is."""
+    known = const_int(size)
+    return size if known is None else known
+
+
+def shape_of(buffer: Buffer) -> tuple[int | Expr, ...]:
+    """`buffer.shape` as the user sees it: integers where known while compiling."""
+    return tuple(plain(s) for s in buffer.shape)
+
+
+def subscript(buffer: Buffer, index: Any) -> Load | BufferSlice:
+    """`buffer[index]`: a Load when every dimension has a scalar index, else a BufferSlice.
+
+    Fewer indices than dimensions take the remaining dimensions whole; `...` stands for whole dimensions.
+    A negative integer that is known while compiling counts from the end.  Raises ShapeError for too many
+    indices, DTypeError for an index that is no integer, ArgumentValueError for a slice with a step.
+    """
+    loc = caller_location()
+    given = index if isinstance(index, tuple) else (index,)
+    if not buffer.shape and len(given) == 1 and const_int(given[0]) == 0:
+        given = ()
+    given = _expand_ellipsis(given, buffer.ndim)
+    if len(given) > buffer.ndim:
+        raise ShapeError(f"{len(given)} indices for {buffer.name}, which has {buffer.ndim} dimensions", location=loc)
+    starts: list[Expr] = []
+    extents: list[Expr] = []
+    scalar: list[bool] = []
+    for position, extent in enumerate(buffer.shape):
+        item = given[position] if position < len(given) else slice(None)
+        start, length, single = _one_index(item, extent, loc)
+        starts.append(start)
+        extents.append(length)
+        scalar.append(single)
+    if all(scalar):
+        return Load(buffer.dtype, buffer, tuple(starts), loc=loc)
+    return BufferSlice(buffer, tuple(starts), tuple(extents), tuple(scalar), loc)
+
+
+def _expand_ellipsis(given: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
+    at = next((p for p, item in enumerate(given) if item is Ellipsis), None)
+    if at is None:
+        return given
+    return given[:at] + (slice(None),) * (ndim - len(given) + 1) + given[at + 1 :]
+
+
+_ONE = const(1)
+_ZERO = const(0)
+
+
+def _one_index(item: Any, extent: Expr, loc: Location | None) -> tuple[Expr, Expr, bool]:
+    """(start, extent, is one index) for one dimension of size `extent`."""
+    if not isinstance(item, slice):
+        return _position(item, extent, loc), _ONE, True
+    if item.step is not None and const_int(item.step) != 1:
+        raise ArgumentValueError("a slice of a tensor has no step", location=loc, hint="loop over the indices instead")
+    if item.start is None and item.stop is None:
+        return _ZERO, extent, False
+    start = _ZERO if item.start is None else _position(item.start, extent, loc)
+    stop = extent if item.stop is None else _position(item.stop, extent, loc)
+    length = difference(stop, start, loc)
+    known = const_int(length)
+    if known is not None and known < 0:
+        raise ShapeError(f"this slice has the negative length {known}", location=loc)
+    return start, length, False
+
+
+def _position(item: Any, extent: Expr, loc: Location | None) -> Expr:
+    if isinstance(item, bool) or item is None or isinstance(item, (str, float, list, Buffer, BufferSlice)):
+        raise DTypeError(f"an index must be an integer, not {type(item).__name__}", location=loc)
+    value = as_expr(item, loc=loc)
+    if not value.dtype.is_int:
+        raise DTypeError(f"an index must be an integer, not {value.dtype}", location=loc, hint="T.cast it to int32")
+    known = const_int(value)
+    if known is not None and known < 0:
+        return difference(extent, const(-known), loc)
+    return value
+
+
+def _as_index(target: BufferSlice) -> tuple[Any, ...]:
+    return tuple(
+        start if scalar else slice(start, start + extent)
+        for start, extent, scalar in zip(target.starts, target.extents, target.scalar, strict=True)
+    )
+
+
+def head_address(value: Any) -> Load | None:
+    """The element that `value` names, for operations that take `A[by * bm, k * bk]` as the corner of a box; else None."""
+    if isinstance(value, Var):
+        builder = Builder.active()
+        value = builder.let_value(value) if builder is not None else None
+    return value if isinstance(value, Load) else None
+
+
+def to_region(value: Any, what: str = "operand") -> Region:
+    """The box that `value` names: a whole tensor, a slice, or one element (extents 1).
+
+    Raises ScopeError naming `what` when `value` is no place in memory.
+    """
+    if isinstance(value, Buffer):
+        return Region(value, (_ZERO,) * value.ndim, value.shape, loc=caller_location())
+    if isinstance(value, BufferSlice):
+        return value.region()
+    if isinstance(value, Region):
+        return value
+    load = head_address(value)
+    if load is not None:
+        return Region(load.buffer, load.indices, (_ONE,) * len(load.indices), loc=load.loc)
+    if hasattr(value, "as_expr"):
+        value = value.as_expr()
+    kind = f"a {value.dtype} value" if isinstance(value, Expr) else f"{type(value).__name__} {value!r}"
+    raise ScopeError(
+        f"the {what} must be a tensor, a slice of one or an element of one, not {kind}", location=caller_location()
+    )
+
+
+def store(buffer: Buffer, index: Any, value: Any) -> None:
+    """`buffer[index] = value`: a store of one element, a fill of a box with a scalar, or a copy of an equal box."""
+    loc = caller_location()
+    target = subscript(buffer, index)
+    builder = Builder.current(f"a store to {buffer.name}")
+    builder.require_launch(f"a store to {buffer.name}", loc)
+    if isinstance(target, Load):
+        if isinstance(value, (Buffer, BufferSlice)):
+            raise ShapeError(
+                f"one element of {buffer.name} cannot take a whole tensor",
+                location=loc,
+                hint="give the value's indices too, or T.copy",
+            )
+        stored = cast(as_expr(value, buffer.dtype, loc=loc), buffer.dtype, loc=loc)
+        builder.emit(Store(buffer, target.indices, stored, loc=loc))
+        return
+    if isinstance(value, (Buffer, BufferSlice)):
+        raise ShapeError(
+            "a slice takes a scalar (every element is set to it)", location=loc, hint="T.copy(src, dst) copies a box"
+        )
+    filled = cast(as_expr(value, buffer.dtype, loc=loc), buffer.dtype, loc=loc)
+    builder.emit(Fill(target.region(), filled, loc=loc))
+
+
+Buffer.getitem_hook = subscript
+Buffer.setitem_hook = store
