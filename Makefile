@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint clean
+.PHONY: demo test lint clean
 
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { apt-get update -qq && apt-get install -yqq python3-venv && $(PYTHON) -m venv $(VENV); }
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
+
+demo: $(VENV)/.installed
+	cd examples && ../$(BIN)/python run_all.py
 
 test: lint
 	$(BIN)/python -m pytest
