@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +44,10 @@ class Builder:
         self.sizes: list[Var] = []
         self.outputs: list[int] = []
         self.lets: dict[int, Let] = {}
+        # Buffers that wait for the name of the Python variable that they are assigned to, by id.
+        self.unnamed: dict[int, Buffer] = {}
+        # What T.const gives for a name; None where sizes are not taken from arguments.
+        self.const_size: Callable[[str], int] | None = None
         self._names: dict[str, int] = {}
 
     @staticmethod
@@ -128,6 +132,16 @@ class Builder:
                 self._names[base] = count
                 self._names[name] = 0
                 return name
+
+    def declare(self, buffer: Buffer, base: str) -> None:
+        """Let `buffer` be named by its first assignment; `base` is its name until then."""
+        buffer.name = base
+        self.unnamed[id(buffer)] = buffer
+
+    def name_buffer(self, buffer: Buffer, base: str) -> None:
+        """Give `buffer`, if it has no name of its own yet, a unique one made from `base`."""
+        if self.unnamed.pop(id(buffer), None) is not None:
+            buffer.name = self.unique_name(base)
 
     def fresh_var(self, base: str, dtype: Any, loc: Location | None = None) -> Var:
         """A new variable with a unique name."""

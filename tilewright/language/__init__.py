@@ -1,0 +1,34 @@
+"""The tile language: import it as `T`.
+
+Names that are not written out here: vector dtypes (`T.float16x8`), aliases of dtypes (`T.fp16`, `T.bool`),
+and the part of the surface that needs a GPU, which says so when it is called.
+"""
+
+# ruff: noqa: F403, F405
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import DTypeError
+from tilewright.ir.dtype import dtype as _dtype
+from tilewright.language.allocate import *
+from tilewright.language.annotations import *
+from tilewright.language.dtypes import *
+from tilewright.language.entry import *
+from tilewright.language.gpu_only import GPU_ONLY as _GPU_ONLY
+from tilewright.language.gpu_only import GpuOnly as _GpuOnly
+from tilewright.language.kernel import *
+from tilewright.language.loops import *
+from tilewright.language.sizes import *
+
+Buffer = Tensor
+
+
+def __getattr__(name: str) -> Any:
+    if name in _GPU_ONLY:
+        return _GpuOnly(name)
+    try:
+        return _dtype(name)
+    except DTypeError:
+        raise AttributeError(f"the tile language has no {name!r}") from None

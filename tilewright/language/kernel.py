@@ -1,0 +1,190 @@
+"""`with T.Kernel(...)`, and the hints about a kernel that stand inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import ArgumentValueError, KernelStructureError, ScopeError
+from tilewright.ir.builder import Builder, Frame
+from tilewright.ir.expr import INT32, INT64, Buffer, Expr, Var, as_expr, cast, const_int
+from tilewright.ir.stmt import Launch
+from tilewright.source import Location, caller_location
+
+DEFAULT_THREADS = (128, 1, 1)
+
+
+class Context:
+    """A `with` statement of the language.  names: the user's names for what `as` gives; the front-end sets them."""
+
+    names: Sequence[str] = ()
+
+    def __enter__(self) -> Any:
+        raise AssertionError
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        raise AssertionError
+
+
+class Kernel(Context):
+    """`with T.Kernel(gx[, gy[, gz]], threads=128) as bx | (bx, by[, bz])`: the body runs once for every block of the grid.
+
+    grid: integers or sizes known at launch.  threads: of a block, one to three numbers.
+    Raises KernelStructureError inside another kernel, ArgumentValueError for a bad grid or thread count.
+    """
+
+    def __init__(
+        self,
+        *blocks: Any,
+        threads: int | Sequence[int] | None = None,
+        is_cpu: bool = False,
+        prelude: str | None = None,
+        cluster_dims: Any = None,
+    ) -> None:
+        self.loc = caller_location()
+        if not 1 <= len(blocks) <= 3:
+            raise ArgumentValueError(f"T.Kernel takes one to three grid sizes, got {len(blocks)}", location=self.loc)
+        self.grid = tuple(self._size(b) for b in blocks)
+        self.threads = self._threads(threads)
+        self.hints = tuple(
+            (name, value) for name, value in (("prelude", prelude), ("cluster_dims", cluster_dims)) if value is not None
+        )
+
+    def _size(self, value: Any) -> Expr:
+        size = as_expr(value, loc=self.loc)
+        known = const_int(size)
+        if not size.dtype.is_int or (known is not None and known < 0):
+            shown = known if known is not None else size.dtype
+            raise ArgumentValueError(f"a grid size is an integer and not negative, got {shown}", location=self.loc)
+        return size if size.dtype.bits == 64 else cast(size, INT32, loc=self.loc)
+
+    def _threads(self, threads: int | Sequence[int] | None) -> tuple[int, int, int]:
+        if threads is None:
+            return DEFAULT_THREADS
+        given = [const_int(t) for t in (threads if isinstance(threads, (tuple, list)) else (threads,))]
+        if not 1 <= len(given) <= 3 or any(t is None or t < 1 for t in given):
+            raise ArgumentValueError(
+                f"threads must be one to three positive integers, got {threads!r}", location=self.loc
+            )
+        x, y, z = ([t or 1 for t in given] + [1, 1])[:3]
+        if x * y * z > 1024:
+            raise ArgumentValueError(f"a block has at most 1024 threads, got {x * y * z}", location=self.loc)
+        return (x, y, z)
+
+    def __enter__(self) -> Any:
+        builder = Builder.current("T.Kernel")
+        for frame in reversed(builder.frames):
+            if frame.kind == "launch":
+                raise KernelStructureError(
+                    f"a kernel inside another kernel (opened in line {frame.loc.line if frame.loc else '?'})",
+                    location=self.loc,
+                    hint="kernels of one function stand one after the other",
+                )
+            if frame.kind != "function":
+                raise KernelStructureError("T.Kernel inside run-time control flow", location=self.loc)
+        names = [self.names[d] if d < len(self.names) else "b" + "xyz"[d] for d in range(len(self.grid))]
+        self.vars = tuple(
+            builder.fresh_var(name, INT64 if size.dtype.bits == 64 else INT32, self.loc)
+            for name, size in zip(names, self.grid, strict=True)
+        )
+        builder.frames.append(Frame("launch", self.loc, {"annotations": dict(self.hints)}))
+        return self.vars if len(self.vars) > 1 else self.vars[0]
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            return
+        builder = Builder.current("T.Kernel")
+        frame = builder.frames.pop()
+        builder.emit(
+            Launch(
+                self.grid,
+                self.vars,
+                frame.seq(),
+                self.threads,
+                frame.data.get("swizzle"),
+                tuple(sorted(frame.data["annotations"].items())),
+                loc=self.loc,
+            )
+        )
+
+
+def _launch(what: str, loc: Location | None) -> dict[str, Any]:
+    builder = Builder.current(what)
+    builder.require_launch(what, loc)
+    frame = builder.innermost("launch")
+    assert frame is not None
+    data: dict[str, Any] = frame.data
+    return data
+
+
+def _annotate(what: str, name: str, value: object) -> None:
+    _launch(what, caller_location())["annotations"][name] = value
+
+
+def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
+    """Run blocks in panels of `panel_size` rows (order "row") or columns ("column"), for cache reuse."""
+    loc = caller_location()
+    data = _launch("T.use_swizzle", loc)
+    if not isinstance(panel_size, int) or panel_size < 1:
+        raise ArgumentValueError(f"panel_size must be a positive integer, got {panel_size!r}", location=loc)
+    name = {"row": "row", "col": "column", "column": "column"}.get(order)
+    if name is None:
+        raise ArgumentValueError(f'order must be "row" or "column", got {order!r}', location=loc)
+    data["swizzle"] = (panel_size, name) if enable else None
+
+
+def _buffer_map(what: str, mapping: Any) -> list[tuple[Buffer, Any]]:
+    if not isinstance(mapping, Mapping) or not all(isinstance(key, Buffer) for key in mapping):
+        raise ScopeError(f"{what} takes a dictionary from tensors to values", location=caller_location())
+    return list(mapping.items())
+
+
+def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
+    """Fix the layout of tiles: `{tile: layout}`, where a layout is an object or a function of the tile's indices."""
+    items = _buffer_map("annotate_layout", layouts)
+    annotations = _launch("annotate_layout", caller_location())["annotations"]
+    annotations["layout"] = (*annotations.get("layout", ()), *((b.name, layout) for b, layout in items))
+
+
+def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
+    """What reading a tensor out of range gives, instead of 0: `{tensor: number}`."""
+    loc = caller_location()
+    for buffer, value in _buffer_map("annotate_safe_value", values):
+        safe = cast(as_expr(value, buffer.dtype, loc=loc), buffer.dtype, loc=loc)
+        if isinstance(safe, Var) or list(safe.children()):
+            raise ArgumentValueError("a safe value is a number that is known while compiling", location=loc)
+        buffer.safe_value = safe
+
+
+def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
+    """Which share of a tensor to keep in the level-2 cache: `{tensor: 0.0 to 1.0}`, a hint."""
+    items = _buffer_map("annotate_l2_hit_ratio", ratios)
+    _annotate("annotate_l2_hit_ratio", "l2_hit_ratio", tuple((b.name, float(r)) for b, r in items))
+
+
+def annotate_min_blocks_per_sm(count: int) -> None:
+    """How many blocks a compute unit should hold at least, a hint for register allocation."""
+    _annotate("annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
+
+
+def annotate_restrict_buffers(*buffers: Buffer) -> None:
+    """Tensors that overlap no other argument, a hint."""
+    items = _buffer_map("annotate_restrict_buffers", dict.fromkeys(buffers))
+    _annotate("annotate_restrict_buffers", "restrict_buffers", tuple(b.name for b, _ in items))
+
+
+def annotate_pass_configs(configs: Mapping[str, Any]) -> None:
+    """Settings of compiler passes for this kernel, by name."""
+    _annotate("annotate_pass_configs", "pass_configs", tuple(sorted((str(k), v) for k, v in configs.items())))
+
+
+__all__ = [
+    "Kernel",
+    "annotate_l2_hit_ratio",
+    "annotate_layout",
+    "annotate_min_blocks_per_sm",
+    "annotate_pass_configs",
+    "annotate_restrict_buffers",
+    "annotate_safe_value",
+    "use_swizzle",
+]
