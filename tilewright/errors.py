@@ -146,6 +146,10 @@ class ReadOnlyArgumentError(LaunchError):
     """An array that the kernel writes is read-only."""
 
 
+class ArgumentOverlapError(LaunchError):
+    """An array that the kernel writes shares part of its memory with another argument."""
+
+
 class DeviceAssertError(TilewrightError):
     """A `device_assert` failed while the kernel ran."""
 
