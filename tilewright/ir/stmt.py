@@ -137,11 +137,21 @@ class Region(Node):
 
 @node
 class Print(Stmt):
-    """Write `message` and the values to the caller's standard output; a buffer is given as its whole region."""
+    """Write `message` and the values to the caller's standard output; a buffer is given as its whole region.
+
+    The values, then the regions, one line each: `message: value`, or `message: name = value` where `names` has one;
+    `message` alone when there is neither.  `tilewright.simulator.printing` has the format.
+    The order in which blocks and iterations print is not defined.
+    """
 
     message: str
     values: tuple[Expr, ...] = ()
     regions: tuple[Region, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A name for each value and region: none ("") for a value, the buffer's for a region."""
+        return ("",) * len(self.values) + tuple([r.buffer.name for r in self.regions])
 
 
 @node
