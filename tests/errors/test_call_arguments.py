@@ -55,7 +55,7 @@ def test_good_arguments_fill_the_slots():
     a, b, s = good()
     bound = BINDER((a, b, s), {})
     assert bound.slots == [a.ctypes.data, b.ctypes.data, 0x40000000, 4, 6]
-    assert bound.results is None and bound.arguments[0] is a
+    assert bound.results() is None and bound.arguments[0] is a
 
 
 def test_keywords_are_names_of_parameters():
@@ -230,12 +230,12 @@ def test_results_are_allocated_and_can_be_given_by_name():
     binder = Binder(function(B, c, d, writes=(c, d), sizes=(M, N), outputs=(1, 2)))
     b = np.zeros((4, 6), np.float32)
     made = binder((b,), {})
-    first, second = made.results
+    first, second = made.results()
     assert first.shape == (6, 4) and first.dtype == np.float16 and second.shape == (8,)
     assert made.slots[:3] == [b.ctypes.data, first.ctypes.data, second.ctypes.data]
     mine = np.zeros((6, 4), np.float16)
     given = binder((b,), {"C": mine})
-    assert given.results[0] is mine and given.slots[1] == mine.ctypes.data
+    assert given.results()[0] is mine and given.slots[1] == mine.ctypes.data
     with pytest.raises(errors.ArgumentShapeError, match=r"the result has the shape \(6, 4\), got \(4, 6\)"):
         binder((b,), {"C": mine.T.copy()})
     with pytest.raises(errors.ArgumentCountError, match="takes 1 argument, 2 were given") as caught:
@@ -246,7 +246,7 @@ def test_results_are_allocated_and_can_be_given_by_name():
 def test_one_result_comes_alone():
     c = tensor("C", M, N)
     binder = Binder(function(B, c, writes=(c,), sizes=(M, N), outputs=(1,)))
-    assert isinstance(binder((np.zeros((0, 5), np.float32),), {}).results, np.ndarray)
+    assert isinstance(binder((np.zeros((0, 5), np.float32),), {}).results(), np.ndarray)
 
 
 def test_vector_dtypes_are_refused_as_parameters():

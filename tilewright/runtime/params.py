@@ -1,0 +1,210 @@
+"""The parameters of a call: what each checks on its own, and the slots that it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import (
+    ArgumentDTypeError,
+    ArgumentShapeError,
+    ArgumentStrideError,
+    ArgumentTypeError,
+    DTypeError,
+    LaunchError,
+    ReadOnlyArgumentError,
+)
+from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.runtime import arrays, scalars, sizes
+from tilewright.runtime.dlpack import Tensor
+from tilewright.source import caller_location
+
+_NDARRAY = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A size or stride of a parameter: a literal, the slot of a variable, or an expression.  `what`: for messages."""
+
+    axis: int
+    what: str
+    literal: int | None = None
+    slot: int = -1
+    expr: Expr | None = None
+
+
+class Param:
+    """A parameter of the call.  `slot`: its position in the function."""
+
+    def __init__(self, kernel: str, name: str, slot: int, expected: str) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.slot = slot
+        self.expected = expected
+
+    def bind(self, value: Any, slots: list[int]) -> None:
+        """Check `value` as far as it can be on its own and fill the slots that it determines."""
+        raise self.error(ArgumentTypeError, f"no argument can be bound to {self.expected}")
+
+    def error(self, kind: type[LaunchError], what: str, hint: str = "") -> LaunchError:
+        """An error about this parameter, at the caller's line."""
+        return kind(
+            f"kernel {self.kernel!r}, argument {self.name!r}: {what}",
+            location=caller_location(),
+            hint=hint or f"{self.name} is declared as {self.expected}",
+        )
+
+
+class ScalarParam(Param):
+    """A number."""
+
+    def __init__(self, kernel: str, var: Var, slot: int) -> None:
+        super().__init__(kernel, var.name, slot, str(var.dtype))
+        self.element = var.dtype
+        # Python integers in this range are their own slot; all else goes through `scalars`.
+        self.low, self.high = (0, -1)
+        if var.dtype.is_int:
+            low, high = var.dtype.int_range()
+            self.low, self.high = low, min(high, (1 << 63) - 1)
+
+    def bind(self, value: Any, slots: list[int]) -> None:
+        if type(value) is int and self.low <= value <= self.high:
+            slots[self.slot] = value
+            return
+        try:
+            slots[self.slot] = scalars.encode(value, self.element)
+        except LaunchError as error:
+            raise self.error(type(error), error.message) from None
+
+
+class PointerParam(Param):
+    """An address: an array of any dtype, an integer, or None for a null pointer."""
+
+    def __init__(self, kernel: str, var: Var, slot: int) -> None:
+        super().__init__(kernel, var.name, slot, "a pointer")
+
+    def bind(self, value: Any, slots: list[int]) -> None:
+        if value is None:
+            slots[self.slot] = 0
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            slots[self.slot] = int(value)
+        else:
+            try:
+                slots[self.slot] = arrays.view(value).pointer
+            except LaunchError as error:
+                raise self.error(type(error), error.message) from None
+
+
+class ArrayParam(Param):
+    """An array."""
+
+    def __init__(self, kernel: str, buffer: Buffer, slot: int, *, written: bool) -> None:
+        shape = ", ".join(sizes.text(s) for s in buffer.shape)
+        strides = "" if buffer.strides is None else f" with strides ({', '.join(map(sizes.text, buffer.strides))})"
+        super().__init__(kernel, buffer.name, slot, f"{buffer.dtype}[{shape}]{strides}")
+        if buffer.dtype.lanes != 1:
+            raise DTypeError(
+                f"parameter {buffer.name} has the vector dtype {buffer.dtype}",
+                location=buffer.loc,
+                hint=f"declare it with dtype {buffer.dtype.scalar} and one more dimension of {buffer.dtype.lanes}",
+            )
+        self.buffer = buffer
+        self.element = arrays.dtype_of_numpy(buffer.dtype.numpy) or buffer.dtype
+        self.numpy = buffer.dtype.numpy
+        self.itemsize = self.numpy.itemsize
+        self.rank = buffer.ndim
+        self.written = written
+        self.strided = buffer.strides is not None
+        # Filled by the plan.
+        self.literal: list[tuple[int, int]] = []
+        self.takes: list[tuple[int, int]] = []
+        self.stride_takes: list[tuple[int, int]] = []
+        self.later: list[Dim] = []
+        self.stride_later: list[Dim] = []
+
+    def bind(self, value: Any, slots: list[int]) -> None:
+        if type(value) is _NDARRAY and value.dtype == self.numpy and value.flags.c_contiguous and not self.strided:
+            shape: tuple[int, ...] = value.shape
+            pointer = value.ctypes.data
+            read_only = self.written and not value.flags.writeable
+        else:
+            tensor = self._view(value)
+            shape, pointer, read_only = tensor.shape, tensor.pointer, tensor.read_only
+            if tensor.dtype is not self.element:
+                raise self._mismatch(ArgumentDTypeError, tensor, "has the wrong dtype")
+            if len(shape) == self.rank:
+                self._strides(tensor, slots)
+        if len(shape) != self.rank:
+            raise self._mismatch(ArgumentShapeError, self._view(value), "has the wrong rank")
+        for axis, size in self.literal:
+            if shape[axis] != size:
+                raise self._mismatch(ArgumentShapeError, self._view(value), f"has the wrong size in dimension {axis}")
+        for axis, slot in self.takes:
+            slots[slot] = shape[axis]
+        if 0 in shape:
+            pointer = 0
+        elif pointer % self.itemsize:
+            raise self.error(
+                ArgumentStrideError,
+                f"its address {pointer:#x} is not aligned to its element size of {self.itemsize} bytes",
+                f"copy it into a fresh array: {_fresh_copy(value, self.name)}",
+            )
+        if read_only and self.written:
+            raise self.error(
+                ReadOnlyArgumentError,
+                "the kernel writes it, but it is read-only",
+                f"pass a writable array, for example {_fresh_copy(value, self.name)}",
+            )
+        slots[self.slot] = pointer
+
+    def _view(self, value: Any) -> Tensor:
+        try:
+            return arrays.view(value)
+        except LaunchError as error:
+            hint = ""
+            if value is None:
+                hint = f"{self.name} is declared as {self.expected}; only a T.ptr parameter takes None"
+            elif "lives on" in error.message:
+                hint = "the kernel runs on the CPU: move the array there first, with .cpu() or the like"
+            raise self.error(type(error), error.message, hint) from None
+
+    def _mismatch(self, kind: type[LaunchError], tensor: Tensor, what: str) -> LaunchError:
+        shape = ", ".join(map(str, tensor.shape))
+        return self.error(kind, f"{what}: expected {self.expected}, got {tensor.dtype}[{shape}]")
+
+    def _strides(self, tensor: Tensor, slots: list[int]) -> None:
+        """Check (row-major) or take (declared) the strides."""
+        shape, row_major = tensor.shape, row_major_strides(tensor.shape)
+        actual = row_major if tensor.strides is None else tensor.strides
+        if not self.strided:
+            if 0 not in shape and any(a != r for a, r, n in zip(actual, row_major, shape, strict=True) if n > 1):
+                raise self.error(
+                    ArgumentStrideError,
+                    f"it is not contiguous: shape {shape}, strides {actual} in elements",
+                    f"pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare the strides: T.StridedTensor({self.name}'s shape, strides, dtype)",
+                )
+            return
+        if self.written and any(stride == 0 and n > 1 for stride, n in zip(actual, shape, strict=True)):
+            raise self.error(
+                ArgumentStrideError, f"the kernel writes it, but elements share memory (strides {actual} in elements)"
+            )
+        for axis, slot in self.stride_takes:
+            slots[slot] = actual[axis]
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a row-major array."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _fresh_copy(value: Any, name: str) -> str:
+    kind = arrays.kind_of(value)
+    return f"{name}.clone()" if kind is arrays.TORCH else f"np.array({name})"
