@@ -1,15 +1,24 @@
 """Scalar and vector expressions, shared by both IR levels.
 
 Expressions are pure.  Their meaning is fixed by the reference evaluator; in short:
-- integers wrap at their width, except arithmetic on loop variables, block indices and sizes,
-  which is exact (passes widen it to 64 bits where its range asks for that);
+- integers wrap at their width, except index arithmetic, which is exact in 64 bits: a Unary, Binary, Select
+  or widening Cast of signed integers all of whose leaves are loop variables, block indices, sizes
+  (`PrimFunc.sizes`), lets of such values, and literals, one at least not a literal.  Such a value wraps
+  where it is stored, cast to a narrower integer, or meets another kind of operand;
 - `floordiv` and `floormod` round towards minus infinity (Python), `truncdiv` and `truncmod`
-  towards zero (C); division of an integer by zero gives 0, its remainder gives 0;
-- floats below 32 bits are computed in float32 and rounded to nearest even at every node;
-- `min` and `max` return the operand that is not NaN, and NaN only when both are;
-- a float cast to an integer rounds towards zero, saturates, and takes NaN to 0;
+  towards zero (C); division of an integer by zero gives 0, its remainder gives 0; the smallest
+  integer divided by -1 is itself;
+- on floats a // b is floor(a / b), `truncdiv` trunc(a / b), with the rounded quotient; `truncmod` is C's
+  exact fmod, and a % b the same plus b where its sign differs from b's (NaN for b = 0);
+- a shift by a negative amount or by the width or more gives 0, `>>` of a signed integer 0 or -1;
+- floats below 32 bits are computed in float32 and rounded to nearest even at every node (tfloat32 is
+  computed as float32, and rounded to 10 mantissa bits by a cast to it only);
+- `min` and `max` return the operand that is not NaN, and NaN only when both are; the sign of a zero is open;
+- a float cast to an integer rounds towards zero, saturates, and takes NaN to 0; cast to bool it is `!= 0`;
+- a cast to a float rounds once, whatever it comes from; "rz" rounds towards zero and makes no finite value infinite;
 - a cast to a float format without infinity saturates only where asked (`saturate`), else
-  overflow gives NaN, as ml_dtypes does.
+  overflow gives NaN, as ml_dtypes does (float4_e2m1fn, which has no NaN either, saturates, and NaN gives a zero);
+- the payload of a NaN is kept by loads, stores and copies that do not convert, else it is open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The table of pure intrinsics that `Call` may name.
 
 What each computes is defined by the reference evaluator; a backend has one entry for each name here.
-Floats below 32 bits are computed in float32 and rounded to the argument's dtype.
+Floats below 32 bits are computed in float32 and rounded to the argument's dtype.  The reference rounds the
+true float32 result of the transcendental functions once; a target may be a few units in the last place off.
 """
 
 from __future__ import annotations

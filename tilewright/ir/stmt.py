@@ -156,7 +156,10 @@ class Print(Stmt):
 
 @node
 class Assert(Stmt):
-    """Stop the kernel and raise DeviceAssertError in the caller when `condition` is false."""
+    """Stop the kernel and raise DeviceAssertError in the caller when `condition` is false.
+
+    The error has the statement's location; its message names the kernel, the number of the block, and `message`.
+    """
 
     condition: Expr
     message: str = ""
@@ -170,7 +173,8 @@ class Parallel(Stmt):
     """`body` for every point of the box `extents`, in any order.
 
     Iterations do not depend on one another, except that stores to a `reducer` buffer of the form
-    `r[i] = r[i] op x` combine.  A local or var buffer that an iteration writes is its own.
+    `r[i] = r[i] op x` combine.  A local or var buffer that an iteration writes is its own: it starts with
+    what the buffer held before the loop, and after the loop the buffer's contents are undefined.
     """
 
     vars: tuple[Var, ...] = reference()
@@ -207,7 +211,8 @@ class Gemm(Stmt):
     """c = (0 if clear_accum else c) + op(a) · op(b), where op transposes when told to.
 
     op(a) is M×K, op(b) K×N, c M×N.  Products and sums are done in c's dtype (float32 for a narrower
-    float c, rounded once at the end); integers wrap.  The order of the K sums is not defined.
+    float c, rounded once at the end); integers wrap.  The order of the K sums is not defined.  The reference
+    gives the true sum rounded once.
     policy: "square", "full_row" or "full_col", how waves divide c; k_pack: matrix instructions per
     operand load; both are hints.
     """
@@ -230,7 +235,8 @@ class Reduce(Stmt):
     """dst = op over dimension `dim` of src, joined with dst's old value unless `clear`.
 
     dst has src's extents without `dim`, or with a 1 there.  Sums are done in float32 at least (in
-    dst's dtype when it is wider), in any order, and rounded once.  `max`, `min`, `absmax` leave NaN out,
+    dst's dtype when it is wider), in any order, and rounded once; integers are cast to dst's dtype first and wrap.
+    `any` and `all` give 0 or 1.  `max`, `min`, `absmax` leave NaN out,
     and give NaN only where all are NaN, unless `nan_propagate`.  An empty dimension gives the neutral element.
     """
 
@@ -244,7 +250,10 @@ class Reduce(Stmt):
 
 @node
 class Scan(Stmt):
-    """dst[i] = op of src[0..i] along `dim` (of src[i..] when `reverse`); op: "sum" or "max".  dst may be src."""
+    """dst[i] = op of src[0..i] along `dim` (of src[i..] when `reverse`); op: "sum" or "max".  dst may be src.
+
+    Rounding and NaN as in Reduce; each element is rounded once.
+    """
 
     op: str
     src: Region
@@ -261,8 +270,8 @@ class Atomic(Stmt):
     """dst = dst op value, indivisibly for each element, also between blocks.
 
     `value` for one element, `source` for a whole region (extents as dst's).  `result`, where given, is a
-    Let-like variable that takes the old value of a single element.  Narrow floats: the sum is
-    done in float32 and rounded.
+    Let-like variable that takes the old value of a single element (0 or the safe value when it is out of
+    range).  Narrow floats: the sum is done in float32 and rounded.  max and min are those of Binary.
     """
 
     op: str
