@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +12,7 @@ from tilewright.ir.kernel import Param, PrimFunc
 from tilewright.options import CompileOptions
 from tilewright.runtime.binding import Binder
 from tilewright.runtime.drivers.registry import Program, driver
+from tilewright.runtime.locks import new_lock
 from tilewright.runtime.params import ArrayParam
 from tilewright.target import Target
 from tilewright.targets.registry import Artifact, backend
@@ -34,7 +34,7 @@ class Loaded:
     def __init__(self, artifact: Artifact, origin: str) -> None:
         self.artifact = artifact
         self.origin = origin
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._program: Program | None = None
 
     def program(self) -> Program:

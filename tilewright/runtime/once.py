@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from tilewright.runtime.locks import new_lock, new_rlock
 
 Value = TypeVar("Value")
 
@@ -15,7 +14,7 @@ class _Entry(Generic[Value]):
     __slots__ = ("lock", "value")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         self.value: Value | None = None
 
 
@@ -26,11 +25,10 @@ class OnceMap(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries: dict[Hashable, _Entry[Value]] = {}
         self.hits = 0
         self.misses = 0
-        _ALL.add(self)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The value of `key`, made by `make()` when there is none."""
@@ -65,21 +63,3 @@ class OnceMap(Generic[Value]):
         with self._lock:
             self._entries.clear()
             self.hits = self.misses = 0
-
-    def renew_locks(self) -> None:
-        """After a fork: locks that other threads of the parent held will never be released."""
-        self._lock = threading.Lock()
-        for entry in self._entries.values():
-            entry.lock = threading.RLock()
-
-
-_ALL: weakref.WeakSet[OnceMap[Any]] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for once in list(_ALL):
-        once.renew_locks()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

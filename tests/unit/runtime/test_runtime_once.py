@@ -1,5 +1,7 @@
 """Values that are made once."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -51,3 +53,28 @@ def test_nested_use_of_one_map():
     assert once.get("a", lambda: once.get("b", lambda: 2) + 1) == 3
     once.clear()
     assert len(once) == 0 and once.misses == 0
+
+
+def test_a_forked_child_finds_the_locks_free():
+    script = """
+import os, threading
+from tilewright.runtime.once import OnceMap
+once = OnceMap()
+inside, go_on = threading.Event(), threading.Event()
+def slow():
+    inside.set()
+    go_on.wait(20)
+    return 1
+thread = threading.Thread(target=once.get, args=("k", slow))
+thread.start()
+inside.wait(20)
+child = os.fork()
+if not child:
+    os._exit(once.get("k", lambda: 9))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+go_on.set()
+thread.join()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "9", done.stderr

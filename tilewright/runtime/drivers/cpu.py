@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from tilewright.errors import CompileError, DeviceAssertError, TargetError
 from tilewright.ir.dtype import dtype
 from tilewright.ir.kernel import PrimFunc
 from tilewright.runtime.binding import Bound
+from tilewright.runtime.locks import new_lock
 from tilewright.runtime.memory import give_arena, take_arena, workspace
 from tilewright.runtime.pool import pool
 from tilewright.simulator.printing import format_print
@@ -42,8 +42,8 @@ _Entry = ctypes.CFUNCTYPE(None, _Pointer, _Pointer, ctypes.c_int64, _Pointer, _P
 _PrintCallback = ctypes.CFUNCTYPE(None, ctypes.c_int64, _Pointer, ctypes.c_int64)
 _Status = ctypes.c_int64 * STATUS_SLOTS
 
-_load_lock = threading.Lock()
-_stdout_lock = threading.Lock()
+_load_lock = new_lock()
+_stdout_lock = new_lock()
 
 
 class CpuProgram:
