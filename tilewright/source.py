@@ -5,8 +5,10 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
+# Before 3.11 code objects know lines only, and only the frame knows the current one.
+_COLUMNS = sys.version_info >= (3, 11)
 _PACKAGE_ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -43,14 +45,21 @@ class Location:
     @classmethod
     def from_frame(cls, frame: FrameType) -> Location:
         """The expression that `frame` is executing now."""
+        return cls._at(frame.f_code, frame.f_lasti, 0 if _COLUMNS else frame.f_lineno)
+
+    @classmethod
+    def from_traceback(cls, entry: TracebackType) -> Location:
+        """The expression that raised, in the frame of one traceback entry."""
+        return cls._at(entry.tb_frame.f_code, entry.tb_lasti, entry.tb_lineno)
+
+    @classmethod
+    def _at(cls, code: CodeType, lasti: int, line: int) -> Location:
         self = cls.__new__(cls)
-        code = frame.f_code
         self.file = code.co_filename
         self.function = code.co_name
         self._code = code
-        self._lasti = frame.f_lasti
-        # Before 3.11 code objects know lines only, and only the frame knows the current one.
-        self._resolved = None if sys.version_info >= (3, 11) else (frame.f_lineno, 0, frame.f_lineno, 0)
+        self._lasti = lasti
+        self._resolved = None if _COLUMNS else (line, 0, line, 0)
         return self
 
     def _span(self) -> tuple[int, int, int, int]:

@@ -48,6 +48,7 @@ class Builder:
         self.unnamed: dict[int, Buffer] = {}
         # What T.const gives for a name; None where sizes are not taken from arguments.
         self.const_size: Callable[[str], int] | None = None
+        self.macro_depth = 0
         self._names: dict[str, int] = {}
 
     @staticmethod

@@ -6,7 +6,7 @@ A buffer takes the name of the Python variable that it is assigned to.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import ArgumentValueError, DTypeError, KernelStructureError, ScopeError, ShapeError
 from tilewright.ir.builder import Builder
@@ -16,6 +16,9 @@ from tilewright.ir.stmt import Alias, Alloc, Fill, Store
 from tilewright.language.annotations import shape_tuple
 from tilewright.language.tensor import to_region
 from tilewright.source import Location, caller_location
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 # Scope names that programs use -> the scope they mean here.
 SCOPE_NAMES: dict[str, str] = {
@@ -101,6 +104,11 @@ def alloc_var(dtype: Any, init: Any = None, scope: str = "local.var") -> Load:
     first = None if init is None else cast(as_expr(init, kind, loc=loc), kind, loc=loc)
     builder.emit(Alloc(buffer, first, loc=loc))
     return Load(kind, buffer, (), loc=loc)
+
+
+def is_fresh(value: Any, builder: Builder) -> TypeGuard[Load]:
+    """Whether `value` is a mutable scalar that no name has been given yet."""
+    return isinstance(value, Load) and id(value.buffer) in builder.unnamed
 
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:

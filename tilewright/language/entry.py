@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.language.tracebacks import strip
+
 _HOOKS: dict[str, Callable[[Any], Any]] = {}
 
 
@@ -19,7 +21,13 @@ def prim_func(func: Any = None) -> Any:
     Parameters are annotated with T.Tensor(shape, dtype), T.StridedTensor, T.ptr or a scalar dtype.
     Raises a LanguageError, with the place, on a function that is no valid program.
     """
-    return _HOOKS["prim_func"] if func is None else _HOOKS["prim_func"](func)
+    if func is None:
+        return prim_func
+    try:
+        return _HOOKS["prim_func"](func)
+    except Exception as error:
+        strip(error)
+        raise
 
 
 def macro(func: Any = None) -> Any:
@@ -27,7 +35,13 @@ def macro(func: Any = None) -> Any:
 
     Arguments are passed by value, those annotated `T.Ref` by reference.
     """
-    return _HOOKS["macro"] if func is None else _HOOKS["macro"](func)
+    if func is None:
+        return macro
+    try:
+        return _HOOKS["macro"](func)
+    except Exception as error:
+        strip(error)
+        raise
 
 
 __all__ = ["macro", "prim_func"]
