@@ -14,12 +14,19 @@ from tilewright.errors import DTypeError
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.language.allocate import *
 from tilewright.language.annotations import *
+from tilewright.language.atomics import *
+from tilewright.language.cast import *
+from tilewright.language.copy import *
+from tilewright.language.debug import *
 from tilewright.language.dtypes import *
 from tilewright.language.entry import *
+from tilewright.language.gemm import *
 from tilewright.language.gpu_only import GPU_ONLY as _GPU_ONLY
 from tilewright.language.gpu_only import GpuOnly as _GpuOnly
 from tilewright.language.kernel import *
 from tilewright.language.loops import *
+from tilewright.language.math import *
+from tilewright.language.reduce import *
 from tilewright.language.sizes import *
 
 Buffer = Tensor
