@@ -291,7 +291,7 @@ class NestEmitter:
                 reads = recognise.read_names([update.value])
                 if not reads & local_names:
                     staged = {self.program.staged.get(n, (n, None))[0] for n in reads}
-                    self.saved.append(Saved(update.value, loop.name, extent, buffer, reads | staged))
+                    self.saved.append(Saved(update.value, loop.name, extent, buffer, (reads | staged) - {loop.name}))
 
     def _row_index(
         self, scope: Scope, local: Sequence[Var], loop: Loop, extent: int, chunk_start: Expr | None
