@@ -29,6 +29,7 @@ from tilewright.ir.stmt import Alloc, Seq
 from tilewright.language import entry
 from tilewright.language.annotations import RefType
 from tilewright.language.tensor import BufferSlice
+from tilewright.language.tracebacks import place
 from tilewright.source import Location, caller_location, is_user_frame
 
 MAX_MACRO_DEPTH = 100
@@ -60,7 +61,7 @@ def build_prim_func(function: Any) -> PrimFunc:
         try:
             made = make_parameter(parameter.name, evaluate(func, source, parameter, frame), builder, loc)
         except LanguageError as error:
-            raise error.at(loc) from None
+            raise error.at(place(error) or loc) from None
         builder.params.append(made)
         activation.parameter(parameter.name, made)
         arguments[parameter.name] = made

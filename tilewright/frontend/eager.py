@@ -31,7 +31,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, const_int
 from tilewright.ir.kernel import Param, PrimFunc
 from tilewright.language.annotations import TensorType
-from tilewright.language.tracebacks import strip
+from tilewright.language.tracebacks import place, strip
 from tilewright.source import Location, caller_location
 
 
@@ -124,14 +124,14 @@ class _Declarations:
             raise AnnotationError(f"{name!r} is no parameter of {self.template.name}", location=loc)
         if name in self.declared:
             raise AnnotationError(f"parameter {name!r} is declared twice", location=loc)
-        place = loc or self.template.source.location(self.template.source.tree)
-        made = make_parameter(name, annotation, self.builder, place)
+        here = loc or self.template.source.location(self.template.source.tree)
+        made = make_parameter(name, annotation, self.builder, here)
         value = self.values[name]
         if isinstance(made, Buffer):
-            self._compare(name, made, value, annotation, place)
+            self._compare(name, made, value, annotation, here)
         elif isinstance(value, ArraySpec):
             raise AnnotationError(
-                f"parameter {name!r} is declared as a {made.dtype} number, and a tensor is given", location=place
+                f"parameter {name!r} is declared as a {made.dtype} number, and a tensor is given", location=here
             )
         self.declared[name] = made
         return made
@@ -242,7 +242,7 @@ def _signature_type(template: JitTemplate, parameter: Parameter, frame: Any) -> 
     try:
         return evaluate(template.func, template.source, parameter, frame)
     except LanguageError as error:
-        raise error.at(template.source.location(parameter.node)) from None
+        raise error.at(place(error) or template.source.location(parameter.node)) from None
 
 
 def _named_sizes(tree: ast.FunctionDef) -> Iterator[tuple[str, str, int, str]]:

@@ -10,7 +10,7 @@ from tilewright.errors import NameRebindingError, ScopeError
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.node import Node
-from tilewright.ir.stmt import Alias, Alloc, Atomic, For, Launch, Let, Parallel, Region, Seq, Store
+from tilewright.ir.stmt import Alias, Alloc, Atomic, For, Launch, Let, Parallel, Region, Seq, Stmt, Store
 from tilewright.language.sizes import is_dynamic
 from tilewright.source import Location
 
@@ -58,10 +58,11 @@ class _Checker:
         )
 
     def visit(self, node: Node, outer: Location | None) -> None:
-        loc = node.loc or outer
+        """Check `node`; `outer` is the place of the statement around it."""
         if isinstance(node, Var):
             self.variable(node, outer)
             return
+        loc = node.loc or outer if isinstance(node, Stmt) else outer
         if isinstance(node, (Load, Store, Region)):
             self.buffer(node.buffer, loc)
         elif isinstance(node, Alias) and node.buffer.view_of is not None:

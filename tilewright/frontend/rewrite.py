@@ -26,6 +26,7 @@ Positions are kept, so that an error raised while running has the user's line an
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -35,6 +36,8 @@ from tilewright.frontend.names import BlockNames
 from tilewright.frontend.source import FunctionSource, parse
 
 RUNTIME = "__tw"
+# Not the function's own name, which its body may refer to.
+_BODY = "__tw_body"
 
 # Methods of Python's containers that keep their argument: what is read from memory must be read now.
 _KEEPING = frozenset(("add", "append", "appendleft", "extend", "insert", "setdefault", "update"))
@@ -96,7 +99,10 @@ def _compile(source: FunctionSource, func: FunctionType) -> CodeType:
     module = ast.Module(body=[ast.fix_missing_locations(factory)], type_ignores=[])
     flags = func.__code__.co_flags & _FUTURE_FLAGS
     compiled = compile(module, source.file, "exec", flags=flags, dont_inherit=True)
-    return _inner(_inner(compiled, "__tw_factory"), tree.name)
+    body = _inner(_inner(compiled, "__tw_factory"), _BODY)
+    if sys.version_info >= (3, 11):
+        return body.replace(co_name=func.__name__, co_qualname=func.__qualname__)
+    return body.replace(co_name=func.__name__)
 
 
 def _complete(tree: ast.FunctionDef) -> ast.FunctionDef:
@@ -195,7 +201,7 @@ class _Rewriter(ast.NodeTransformer):
             kwarg=ast.arg(arg=old.kwarg.arg) if old.kwarg else None,
             defaults=[],
         )
-        made = ast.FunctionDef(name=tree.name, args=args, body=self.block(tree.body), decorator_list=[])
+        made = ast.FunctionDef(name=_BODY, args=args, body=self.block(tree.body), decorator_list=[])
         return ast.copy_location(_complete(made), tree)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
