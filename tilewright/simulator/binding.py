@@ -30,7 +30,7 @@ def declare_parameters(compiler: ExpressionCompiler, func: PrimFunc) -> None:
     sizes = {id(size) for size in func.sizes}
     for param in func.params:
         if isinstance(param, Buffer):
-            compiler.slot(param)
+            compiler.declare_buffer(param)
         elif id(param) not in sizes:
             compiler.declare(param, "typed")
 

@@ -81,15 +81,26 @@ class ExpressionCompiler:
         """The place of a variable, or of a buffer's array; a buffer's storage has the place after it."""
         found = self._slots.get(id(owner))
         if found is None:
-            found = self._slots[id(owner)] = self.size
-            self._owners.append(owner)
-            self.size += 1 if isinstance(owner, Var) else 2
+            what = "variable" if isinstance(owner, Var) else "buffer"
+            raise VerificationError(f"{what} {owner.name} is used outside of its scope")
         return found
 
     def declare(self, var: Var, kind: str) -> int:
-        """The place of a variable that holds values of `kind` ("typed" or "index")."""
+        """A place for a variable that holds values of `kind` ("typed", "index" or "literal")."""
         self._kinds[id(var)] = kind
-        return self.slot(var)
+        return self._place(var, 1)
+
+    def declare_buffer(self, buffer: Buffer) -> int:
+        """A place for a buffer."""
+        return self._place(buffer, 2)
+
+    def _place(self, owner: Var | Buffer, count: int) -> int:
+        found = self._slots.get(id(owner))
+        if found is None:
+            found = self._slots[id(owner)] = self.size
+            self._owners.append(owner)
+            self.size += count
+        return found
 
     # --- entry points -------------------------------------------------------------------------
 
@@ -139,9 +150,7 @@ class ExpressionCompiler:
         return Code(lambda env: value, "literal" if expr.dtype.kind == "int" else "typed")
 
     def _var(self, expr: Var) -> Code:
-        slot = self._slots.get(id(expr))
-        if slot is None:
-            raise VerificationError(f"variable {expr.name} is used outside of its scope")
+        slot = self.slot(expr)
         return Code(lambda env: env[slot], self._kinds[id(expr)])
 
     def _load_code(self, expr: Load) -> Code:

@@ -208,7 +208,7 @@ def narrowed(mask: Array | None, condition: Any) -> Array | None:
 
 
 def _alloc(compiler: StatementCompiler, stmt: Alloc) -> Execute:
-    buffer, init, slot = stmt.buffer, compiler.initial(stmt), compiler.slot(stmt.buffer)
+    buffer, init, slot = stmt.buffer, compiler.initial(stmt), compiler.declare_buffer(stmt.buffer)
     shape = buffer.const_shape() or ()
 
     def execute(env: Env) -> int:

@@ -112,7 +112,7 @@ class StatementCompiler(ExpressionCompiler):
         buffer, init = stmt.buffer, self.initial(stmt)
         shape = self.shape(buffer.shape)
         strides = None if buffer.strides is None else self.shape(buffer.strides)
-        slot = self.slot(buffer)
+        slot = self.declare_buffer(buffer)
 
         def execute(env: Env) -> int:
             steps = None if strides is None else strides(env)
@@ -129,7 +129,7 @@ class StatementCompiler(ExpressionCompiler):
             raise VerificationError(f"{buffer.name} is not a view of another buffer")
         if buffer.dtype.bits != base.dtype.bits and 4 in (buffer.dtype.bits, base.dtype.bits):
             raise VerificationError(f"{buffer.name}: {base.dtype} cannot be viewed as {buffer.dtype}")
-        shape, slot, source = self.shape(buffer.shape), self.slot(buffer), self.slot(base)
+        shape, slot, source = self.shape(buffer.shape), self.declare_buffer(buffer), self.slot(base)
 
         def execute(env: Env) -> int:
             flat = env[source + 1]
