@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import ArgumentValueError, TilewrightError, UnsupportedOnTargetError
 from tilewright.ir.kernel import Param, PrimFunc
+from tilewright.language.tracebacks import strip
 from tilewright.options import CompileOptions
 from tilewright.runtime.binding import Binder
 from tilewright.runtime.drivers.registry import Program, driver
@@ -72,9 +73,10 @@ class Kernel:
             if launch is None:
                 launch = self._launch = self._loaded.program().launch
             launch(self.prim_func, bound)
-        except TilewrightError as error:
-            _raise_here(error)
-        return bound.results()
+            return bound.results()
+        except TilewrightError as error:  # show the user's call, not our frames
+            strip(error)
+            raise
 
     # --- what it is ----------------------------------------------------------------------------
 
@@ -199,14 +201,8 @@ class Kernel:
         try:
             return self._binder(args, kwargs)
         except TilewrightError as error:
-            _raise_here(error)
-
-
-def _raise_here(error: TilewrightError) -> NoReturn:
-    """Raise without the frames in which the mistake was noticed: the user's call is what counts."""
-    error.__cause__ = None
-    error.__suppress_context__ = True
-    raise error.with_traceback(None)
+            strip(error)
+            raise
 
 
 def describe_call(binder: Binder, artifact: Artifact) -> str:
