@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
@@ -21,7 +22,7 @@ from tilewright.frontend.parameters import (
 )
 from tilewright.frontend.rewrite import Rewritten, rewrite
 from tilewright.frontend.source import plain_function
-from tilewright.frontend.values import contains_load, is_symbolic, is_variable
+from tilewright.frontend.values import contains_load, is_variable
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, Load
 from tilewright.ir.kernel import Param, PrimFunc
@@ -80,7 +81,7 @@ def run(
 
     params: gives the parameters after the run, where the run itself declares them.
     """
-    bound = inspect.signature(func).bind_partial(**arguments)
+    bound = inspect.BoundArguments(inspect.signature(func), OrderedDict(arguments))
     bound.apply_defaults()
     body = rewritten.function(func, activation)
     with builder.activate():
@@ -135,16 +136,12 @@ class Macro:
     def _references(self, frame: FrameType | None) -> frozenset[str]:
         """Names of the parameters that are annotated T.Ref."""
         source = rewrite(self.func).source
-        args = source.tree.args
-        if not any("Ref" in self._text(a) for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)):
-            return frozenset()
-        found = set()
-        for parameter in parameters(source):
-            if "Ref" in self._text(parameter.node) and isinstance(
-                evaluate(self.func, source, parameter, frame), RefType
-            ):
-                found.add(parameter.name)
-        return frozenset(found)
+        return frozenset(
+            parameter.name
+            for parameter in parameters(source, variable=True)
+            if "Ref" in self._text(parameter.node)
+            and isinstance(evaluate(self.func, source, parameter, frame), RefType)
+        )
 
     @staticmethod
     def _text(node: Any) -> str:
@@ -198,9 +195,10 @@ class Macro:
 
 def _by_value(name: str, value: Any, activation: Activation) -> Any:
     """An argument: what it reads from memory is read at the call."""
-    if is_symbolic(value) and contains_load(value):
+    if is_variable(value):
+        activation.builder.name_buffer(value.buffer, name)
         return activation.let(name, value)
-    return value
+    return activation.freeze(value, name)
 
 
 class _Bound:

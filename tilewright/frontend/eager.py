@@ -42,11 +42,15 @@ class JitTemplate:
     """
 
     def __init__(self, function: Any) -> None:
-        self.func: FunctionType = plain_function(function, "@tilewright.jit")
-        self.source: FunctionSource = parse(self.func)
-        self.signature = inspect.signature(self.func)
-        self.form = "eager" if _is_eager(self.source.tree) else "lazy"
-        self._frame_names = _annotated_in_signature(self) if self.form == "eager" else {}
+        try:
+            self.func: FunctionType = plain_function(function, "@tilewright.jit")
+            self.source: FunctionSource = parse(self.func)
+            self.signature = inspect.signature(self.func)
+            self.form = "eager" if _is_eager(self.source.tree) else "lazy"
+            self._types = _annotated_in_signature(self) if self.form == "eager" else {}
+        except Exception as error:
+            strip(error)
+            raise
 
     @property
     def name(self) -> str:
@@ -85,7 +89,7 @@ class JitTemplate:
         builder.const_size = declarations.const_size
         arguments = dict(bound)
         with builder.activate():
-            for name, annotation in self._frame_names.items():
+            for name, annotation in self._types.items():
                 arguments[name] = declarations.declare(name, annotation)
         for name, value in arguments.items():
             activation.parameter(name, value)
@@ -204,7 +208,7 @@ def _own_nodes(tree: ast.FunctionDef) -> Iterator[ast.AST]:
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
-def _called(node: ast.AST) -> str:
+def _called(node: ast.AST | None) -> str:
     """The last part of the name that `node` calls; empty when it is no call."""
     if not isinstance(node, ast.Call):
         return ""

@@ -7,7 +7,7 @@ dictionary, an object or a helper function.
 from __future__ import annotations
 
 from tilewright.errors import NameRebindingError, ScopeError
-from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.node import Node
 from tilewright.ir.stmt import Alias, Alloc, Atomic, For, Launch, Let, Parallel, Region, Seq, Stmt, Store
@@ -59,11 +59,11 @@ class _Checker:
 
     def visit(self, node: Node, outer: Location | None) -> None:
         """Check `node`; `outer` is the place of the statement around it."""
-        if isinstance(node, Var):
-            self.variable(node, outer)
+        if isinstance(node, Expr):
+            self.expression(node, outer)
             return
-        loc = node.loc or outer if isinstance(node, Stmt) else outer
-        if isinstance(node, (Load, Store, Region)):
+        loc = (node.loc or outer) if isinstance(node, Stmt) else outer
+        if isinstance(node, (Store, Region)):
             self.buffer(node.buffer, loc)
         elif isinstance(node, Alias) and node.buffer.view_of is not None:
             self.buffer(node.buffer.view_of, loc)
@@ -85,6 +85,16 @@ class _Checker:
             self.add(node.buffer)
         elif isinstance(node, Atomic) and node.result is not None:
             self.add(node.result)
+
+    def expression(self, expr: Expr, loc: Location | None) -> None:
+        pending: list[Node] = [expr]
+        while pending:
+            item = pending.pop()
+            if isinstance(item, Var):
+                self.variable(item, loc)
+            elif isinstance(item, Load):
+                self.buffer(item.buffer, loc)
+            pending.extend(item.children())
 
     def loop(self, node: For | Parallel | Launch, loc: Location | None) -> None:
         for child in node.children():

@@ -31,11 +31,11 @@ class Parameter:
         self.keyword_only = keyword_only
 
 
-def parameters(source: FunctionSource) -> Iterator[Parameter]:
-    """The parameters in order.  Raises AnnotationError for `*args` and `**kwargs`."""
+def parameters(source: FunctionSource, *, variable: bool = False) -> Iterator[Parameter]:
+    """The parameters in order.  Raises AnnotationError for `*args` and `**kwargs` unless `variable`."""
     args = source.tree.args
     for extra in (args.vararg, args.kwarg):
-        if extra is not None:
+        if extra is not None and not variable:
             raise AnnotationError(
                 f"a kernel has a fixed list of parameters, no *{extra.arg}", location=source.location(extra)
             )

@@ -224,5 +224,19 @@ def store(buffer: Buffer, index: Any, value: Any) -> None:
     builder.emit(Fill(target.region(), filled, loc=loc))
 
 
+def _refuse_operator(self: Buffer | BufferSlice, *other: Any) -> Any:
+    name = self.name if isinstance(self, Buffer) else f"a slice of {self.buffer.name}"
+    raise ScopeError(
+        f"arithmetic on {name}, which is a tensor",
+        location=caller_location(),
+        hint="index it, as in A[i, j] inside of T.Parallel, or use an operation on tensors such as T.copy or T.fill",
+    )
+
+
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+for _name in (*_OPERATORS, *(f"r{op}" for op in _OPERATORS), "lt", "le", "gt", "ge", "neg", "invert", "abs", "matmul"):
+    for _class in (Buffer, BufferSlice):
+        setattr(_class, f"__{_name}__", _refuse_operator)
+
 Buffer.getitem_hook = subscript
 Buffer.setitem_hook = store
