@@ -1,0 +1,32 @@
+"""The passes of each kind of target, in order."""
+
+from __future__ import annotations
+
+from tilewright.ir.kernel import PrimFunc
+from tilewright.options import CompileOptions
+from tilewright.passes.guard_accesses import guard_accesses
+from tilewright.passes.inline_index import inline_index
+from tilewright.passes.lower_loops import lower_loops
+from tilewright.passes.lower_reduce import lower_reduce
+from tilewright.passes.lower_tiles import lower_tiles
+from tilewright.passes.pipeline import Pass, run_passes
+from tilewright.passes.vectorise import vectorise
+from tilewright.target import Target
+
+# A block is one sequential program with vector instructions.
+SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
+    Pass("inline_index", inline_index),
+    Pass("lower_reduce", lower_reduce),
+    Pass("lower_tiles", lower_tiles),
+    Pass("lower_loops", lower_loops),
+    Pass("guard_accesses", guard_accesses),
+    Pass("vectorise", vectorise),
+)
+
+
+def lower_cpu(
+    func: PrimFunc, target: Target, options: CompileOptions, times: dict[str, float] | None = None
+) -> PrimFunc:
+    """Tile IR to the lowered IR of a target whose blocks are sequential programs."""
+    lowered = run_passes(func, SEQUENTIAL_BLOCK, target, options, times=times)
+    return lowered.replace(level="lowered")
