@@ -17,8 +17,7 @@ from tilewright.errors import (
 )
 from tilewright.ir.expr import Binary, Buffer, Cast, Expr, Var
 from tilewright.ir.kernel import PrimFunc, size_variables
-from tilewright.ir.rewriter import walk
-from tilewright.ir.stmt import Region, Store
+from tilewright.simulator.access import written
 from tilewright.simulator.expressions import Env, ExpressionCompiler
 from tilewright.simulator.numerics import constant
 
@@ -38,16 +37,16 @@ def declare_parameters(compiler: ExpressionCompiler, func: PrimFunc) -> None:
 class Binder:
     """Binds the arguments of one call into an environment."""
 
-    def __init__(self, compiler: ExpressionCompiler, func: PrimFunc, env: Env) -> None:
+    def __init__(self, compiler: ExpressionCompiler, func: PrimFunc) -> None:
         self.compiler = compiler
         self.func = func
-        self.env = env
+        self.env: Env = []
         self.known: set[int] = set()
         self.sizes = {id(size) for size in func.sizes}
 
-    def bind(self, args: Sequence[Any]) -> None:
+    def bind(self, env: Env, args: Sequence[Any]) -> None:
         """Fill the environment.  Raises the errors of `reference.run`."""
-        func = self.func
+        func, self.env = self.func, env
         if len(args) != len(func.params):
             raise ArgumentCountError(f"{func.name} takes {len(func.params)} arguments, got {len(args)}")
         equations: list[tuple[Expr, int, str, type[ArgumentShapeError] | type[ArgumentStrideError]]] = []
@@ -100,17 +99,7 @@ class Binder:
         self.env[slot], self.env[slot + 1] = arg, None
 
     def _is_written(self, param: Buffer) -> bool:
-        for item in walk(self.func.body):
-            targets = [item.buffer] if isinstance(item, Store) else []
-            found = getattr(item, "dst", None) or getattr(item, "c", None)
-            if isinstance(found, Region):
-                targets.append(found.buffer)
-            for buffer in targets:
-                while buffer.view_of is not None:
-                    buffer = buffer.view_of
-                if buffer is param:
-                    return True
-        return False
+        return any(buffer is param for buffer in written(self.func.body))
 
     def _value(self, expr: Expr) -> int:
         return self.compiler.integer(expr)(self.env)

@@ -146,7 +146,7 @@ class ExpressionCompiler:
         lanes = expr.dtype.lanes
         value: Any = int(expr.value) if expr.dtype.kind == "int" else constant(expr.value, expr.dtype.scalar)
         if lanes > 1:
-            value = np.full(lanes, value)
+            value = np.full(lanes, value, np.int64 if expr.dtype.kind == "int" else None)
         return Code(lambda env: value, "literal" if expr.dtype.kind == "int" else "typed")
 
     def _var(self, expr: Var) -> Code:
@@ -350,7 +350,8 @@ class ExpressionCompiler:
     def _broadcast(self, expr: Broadcast) -> Code:
         code, lanes = self.code(expr.value), expr.dtype.lanes
         kind = "index" if code.kind == "literal" else code.kind
-        return Code(lambda env: np.full(lanes, code.run(env)), kind)
+        of = np.int64 if kind == "index" else None
+        return Code(lambda env: np.full(lanes, code.run(env), of), kind)
 
     def _shuffle(self, expr: Shuffle) -> Code:
         first, second, lanes = self.typed(expr.first), self.typed(expr.second), np.array(expr.lanes, np.int64)

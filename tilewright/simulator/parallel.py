@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.expr import Buffer, Expr, Load, Ramp
-from tilewright.ir.node import Node
 from tilewright.ir.rewriter import walk
 from tilewright.ir.stmt import (
     Alloc,
@@ -32,6 +31,7 @@ from tilewright.ir.stmt import (
     Store,
     While,
 )
+from tilewright.simulator.access import named, storage, written
 from tilewright.simulator.expressions import GRID, JUMP, MASK, MESH, Env, both
 from tilewright.simulator.memory import Array, allocate, in_range, scatter
 from tilewright.simulator.numerics import poison
@@ -55,20 +55,6 @@ class Jumps:
             self.broken = which if self.broken is None else self.broken | which
 
 
-def storage(buffer: Buffer) -> Buffer:
-    """The buffer that owns the memory of `buffer`."""
-    while buffer.view_of is not None:
-        buffer = buffer.view_of
-    return buffer
-
-
-def _buffers(body: Node) -> Iterator[tuple[Buffer, bool]]:
-    """The buffers that element accesses and regions below `body` name, and whether they may be written there."""
-    for item in walk(body):
-        if isinstance(item, (Load, Store, Region)):
-            yield item.buffer, not isinstance(item, Load)
-
-
 _SIMPLE = (Seq, Let, Store, If, For, While, Break, Continue, Assert, Region)
 
 
@@ -88,14 +74,13 @@ def can_vectorise(body: Seq, private: dict[int, Buffer]) -> bool:
                 return False
         elif not isinstance(item, _SIMPLE) or (isinstance(item, Store) and item.mask is not None):
             return False
-    return all(b.dtype.lanes == 1 and (b.view_of is None or id(storage(b)) not in private) for b, _ in _buffers(body))
+    return all(b.dtype.lanes == 1 and (b.view_of is None or id(storage(b)) not in private) for b in named(body))
 
 
 def outer_private(body: Seq) -> dict[int, Buffer]:
     """The local and var buffers from outside of `body` that each of its iterations has a copy of."""
     inner = {id(item.buffer) for item in walk(body) if isinstance(item, Alloc)}
-    written = [storage(b) for b, writes in _buffers(body) if writes]
-    return {id(b): b for b in written if b.scope in ("local", "var") and b.reducer is None and id(b) not in inner}
+    return {id(b): b for b in written(body) if b.scope in ("local", "var") and b.reducer is None and id(b) not in inner}
 
 
 def _parallel(compiler: StatementCompiler, stmt: Parallel) -> Execute:

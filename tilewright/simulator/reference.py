@@ -34,14 +34,12 @@ def run(func: PrimFunc, args: Sequence[Any], *, order: Order = "forward", stdout
     Raises ArgumentCountError, ArgumentTypeError, ArgumentDTypeError, ArgumentShapeError,
     ArgumentStrideError, ReadOnlyArgumentError, DeviceAssertError.
     """
-    compiler = StatementCompiler(func.name, order, strict_range=func.level == "lowered")
-    declare_parameters(compiler, func)
-    body = compiler.statement(func.body)
-    for param in func.buffers():
-        for expr in (*param.shape, *(param.strides or ())):
-            compiler.code(expr)
-    env: list[Any] = [None] * compiler.size
-    env[STDOUT] = stdout
     with np.errstate(all="ignore"):
-        Binder(compiler, func, env).bind(args)
+        compiler = StatementCompiler(func.name, order, strict_range=func.level == "lowered")
+        declare_parameters(compiler, func)
+        body = compiler.statement(func.body)
+        binder = Binder(compiler, func)
+        env: list[Any] = [None] * compiler.size
+        env[STDOUT] = stdout
+        binder.bind(env, args)
         body(env)

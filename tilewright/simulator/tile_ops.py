@@ -239,7 +239,8 @@ def narrow_logic(values: Array, target: DType) -> Any:
 
 def _filled(values: Array, axis: int, value: Any) -> Array:
     """`value` where `values` has nothing to reduce."""
-    return np.full(_without(values.shape, axis), value).astype(values.dtype)
+    kind = np.int64 if isinstance(value, int) else np.float64
+    return np.full(_without(values.shape, axis), value, kind).astype(values.dtype)
 
 
 def _scan(compiler: StatementCompiler, stmt: Scan) -> Execute:

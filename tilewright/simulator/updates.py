@@ -80,7 +80,7 @@ def places_of(env: Env, array: Array, where: tuple[Any, ...]) -> tuple[tuple[Arr
 def reducer_update(compiler: StatementCompiler, stmt: Store) -> Execute | None:
     """A store that combines into a reducer; None when it is an ordinary store."""
     operand = update_operand(stmt)
-    if operand is None:
+    if operand is None or id(stmt.buffer) in compiler.private:
         return None
     buffer, dtype = stmt.buffer, stmt.buffer.dtype
     _, on_floats, on_integers = _REDUCERS[buffer.reducer or ""]
