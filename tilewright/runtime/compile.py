@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,8 @@ def compile(
         raise
     except TilewrightError as error:  # the user's: show his call, not our frames
         strip(error)
+        if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+            raise error
         raise
     if verbose:
         print(f"tilewright: {kernel!r}, {loaded.origin}")

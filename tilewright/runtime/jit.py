@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -99,6 +100,8 @@ class JitFunction:
             return made.kernel(*[values[name] for name in made.names])
         except TilewrightError as error:  # show the user's call, not our frames
             strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
             raise
 
     def compile(self, *args: Any, **kwargs: Any) -> Kernel:
@@ -127,7 +130,7 @@ class JitFunction:
         """The tile program for these arguments."""
         values = self._bind(args, kwargs)
         if self.form == "eager":
-            return self.template.build(_specs(values))
+            return self.template.build(self._specs(values))
         return self.template.build(**_as_call(values, self.template))
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
@@ -164,11 +167,22 @@ class JitFunction:
         bound.apply_defaults()
         return bound.arguments
 
-    def _specialise(self, values: dict[str, Any]) -> _Specialised:
+    def _specs(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Arrays described, all else as it is."""
+        return {name: self._describe(name, value) for name, value in values.items()}
+
+    def _describe(self, name: str, value: Any) -> Any:
+        if arrays.kind_of(value) is None or getattr(value, "shape", None) == ():
+            return value
         try:
-            specs = _specs(values)
+            tensor = arrays.view(value)
         except LaunchError as error:
-            raise error.at(caller_location()) from None
+            message = f"kernel {self.name!r}, argument {name!r}: {error.message}"
+            raise type(error)(message, location=caller_location(), hint=error.hint) from None
+        return ArraySpec(tuple(tensor.shape), tensor.dtype, tensor.strides)
+
+    def _specialise(self, values: dict[str, Any]) -> _Specialised:
+        specs = self._specs(values)
         # A number that the body declares (`n: T.int32`) is an argument of the kernel and does not specialise it.
         key = _key({n: Number if n in self._declared and not isinstance(v, ArraySpec) else v for n, v in specs.items()})
         if key is None:
@@ -209,18 +223,6 @@ def _as_call(values: dict[str, Any], template: JitTemplate) -> dict[str, Any]:
         elif name in values:
             spread[name] = values[name]
     return spread
-
-
-def _specs(values: dict[str, Any]) -> dict[str, Any]:
-    """Arrays described, all else as it is."""
-    return {name: _describe(value) for name, value in values.items()}
-
-
-def _describe(value: Any) -> Any:
-    if arrays.kind_of(value) is None or getattr(value, "shape", None) == ():
-        return value
-    tensor = arrays.view(value)
-    return ArraySpec(tuple(tensor.shape), tensor.dtype, tensor.strides)
 
 
 def _key(values: Mapping[str, Any]) -> Hashable | None:

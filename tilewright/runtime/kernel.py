@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ class Kernel:
             return bound.results()
         except TilewrightError as error:  # show the user's call, not our frames
             strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
             raise
 
     # --- what it is ----------------------------------------------------------------------------
@@ -202,6 +205,8 @@ class Kernel:
             return self._binder(args, kwargs)
         except TilewrightError as error:
             strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
             raise
 
 

@@ -70,12 +70,19 @@ class Pool:
         for sleeper in sleepers:
             sleeper.release()
         for thread in started:
-            thread.start()
+            self._start(thread)
 
     def _new_thread(self) -> threading.Thread:
         thread = threading.Thread(target=self._work, name=f"tilewright-{len(self._threads) + 1}", daemon=True)
         self._threads.append(thread)
         return thread
+
+    def _start(self, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except RuntimeError:  # the system, or an interpreter that is ending, gives no more threads
+            with self._lock:
+                self._threads.remove(thread)
 
     def _wait(self, job: _Job) -> None:
         """Take `job` off the list and wait for the threads in it, however often the user presses Ctrl-C."""

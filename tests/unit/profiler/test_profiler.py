@@ -1,5 +1,7 @@
 """Timing, made-up inputs, comparison."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,12 @@ from tilewright.target import Target
 from tilewright.targets.registry import Artifact
 
 I32 = dtype("int32")
+
+
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch):
+    """Inputs are NumPy arrays, also where another test has loaded torch."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
 def double(element="float32", outputs=(1,), size=40):

@@ -111,6 +111,9 @@ def test_wrong_arguments_show_the_call():
     with pytest.raises(errors.ArgumentCountError, match="add") as caught:
         add(np.ones((2, 2), np.float32))
     assert caught.value.location.file == __file__
+    with pytest.raises(errors.ArgumentDTypeError, match=r"kernel 'add', argument 'Y': .* complex64") as caught:
+        add(np.ones((2, 2), np.float32), np.ones((2, 2), np.complex64))
+    assert caught.value.location.file == __file__
     with pytest.raises(errors.ArgumentTypeError, match="hashable"):
         add(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), bias={1, 2})
     with pytest.raises(errors.ArgumentDTypeError):

@@ -1,6 +1,7 @@
 """Kernels: results, listings, exports, errors without our frames."""
 
 import json
+import sys
 import traceback
 
 import ml_dtypes
@@ -77,7 +78,9 @@ def frames(error):
 def test_call_errors_show_the_call_and_not_the_checks():
     with pytest.raises(ArgumentShapeError) as caught:
         kernel(scale())(np.zeros((2, 2), np.float32), 1.0)
-    assert set(frames(caught.value)) == {__file__}
+    ours = [f for f in frames(caught.value) if f != __file__]
+    # Before 3.11 the frame that raises cannot be left out.
+    assert ours == [] if sys.version_info >= (3, 11) else [f.endswith("runtime/kernel.py") for f in ours] == [True]
 
 
 def test_asserts_of_the_kernel_reach_the_caller():

@@ -179,6 +179,21 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.stdout.strip() == "7", done.stderr
 
 
+def test_a_system_without_threads_to_give_is_no_error(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool(4)
+    work = Work(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        pool.run(work, 5)
+    assert len(work.done) == 5 and not pool._threads
+    pool.run(Work(5), 5)
+    assert len(pool._threads) == 3
+    pool.shutdown()
+
+
 def test_the_size_comes_from_the_environment(monkeypatch):
     monkeypatch.setattr(pool_module, "_pool", None)
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "5")
