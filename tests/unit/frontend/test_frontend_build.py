@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import tilewright.frontend
@@ -11,6 +13,8 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.stmt import Alloc, Assert, Break, Continue, Fill, For, If, Launch, Let, Parallel, Stmt, Store, While
 
 assert tilewright.frontend
+
+COLUMNS = sys.version_info >= (3, 11)  # older code objects know lines only
 
 
 def body(func: PrimFunc) -> tuple[Stmt, ...]:
@@ -532,8 +536,10 @@ def test_locations_have_columns():
 
     (store,) = body(main)
     line = test_locations_have_columns.__code__.co_firstlineno + 4
-    assert (store.loc.line, store.loc.column, store.loc.end_column) == (line, 13, 17)
-    assert (store.value.loc.line, store.value.loc.column, store.value.loc.end_column) == (line, 20, 30)
+    assert store.loc.line == store.value.loc.line == line
+    if COLUMNS:
+        assert (store.loc.column, store.loc.end_column) == (13, 17)
+        assert (store.value.loc.column, store.value.loc.end_column) == (20, 30)
     assert main.loc.line == line - 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import tilewright.frontend
@@ -13,6 +15,8 @@ from tilewright.ir.expr import Const
 from tilewright.ir.stmt import Launch
 
 assert tilewright.frontend
+
+COLUMNS = sys.version_info >= (3, 11)  # older code objects know lines only
 
 
 def spec(*shape, dtype=T.float32, strides=None):
@@ -111,7 +115,7 @@ def test_arguments_that_do_not_fit():
         errors.ArgumentShapeError, match=r"B is declared as Tensor\(\(6, 5\), float32\), and \(6, 4\)"
     ) as e:
         template.build({"A": spec(6, 5), "B": spec(6, 4)})
-    assert (e.value.location.line, e.value.location.column) == (line_of(add_one, 3), 8)
+    assert (e.value.location.line, e.value.location.column) == (line_of(add_one, 3), 8 * COLUMNS)
     with pytest.raises(errors.ArgumentDTypeError, match="A is declared as float32, and float16 is given"):
         template.build({"A": spec(6, 5, dtype=T.float16), "B": spec(6, 5)})
     with pytest.raises(errors.ArgumentShapeError, match="A has 1 dimensions"):
@@ -131,7 +135,7 @@ def test_declarations_that_are_wrong():
 
     with pytest.raises(errors.AnnotationError, match="no tensor parameter is declared with K") as e:
         JitTemplate(unknown).build({"A": spec(4, 4)})
-    assert (e.value.location.line, e.value.location.column) == (line_of(unknown, 1), 13)
+    assert (e.value.location.line, e.value.location.column) == (line_of(unknown, 1), 13 * COLUMNS)
 
     def undeclared(A, B):
         A: T.Tensor((4,), "float32")

@@ -1,6 +1,7 @@
 """Python around and inside of kernels: how functions may be written, and what stays Python."""
 
 import math
+import sys
 
 import tilewright.frontend
 import tilewright.language as T
@@ -58,7 +59,7 @@ inner
 
     first, second = body(spread)
     assert text(first.value) == "n" and text(second.value) == "7"
-    assert first.loc.column == 17
+    assert first.loc.column == (17 if sys.version_info >= (3, 11) else 0)
 
     @T.prim_func
     def one_line(A: T.Tensor((8,), "int32")): pass
