@@ -151,6 +151,18 @@ def test_names_and_run_time_control_flow(lines, what):
     check(kernel(*lines), errors.NameRebindingError, what, "T.alloc_var")
 
 
+def test_the_remedy_fits_the_value():
+    for lines, hint in (
+        (("x = 0.5", "if n > 3:", "    x = 1.0", "    ^"), 'x = T.alloc_var("float32", 0.5) before the block'),
+        (("x = F[0]", "if n > 3:", "    x = 1.0", "    ^"), 'x = T.alloc_var("float32") before the block'),
+        (("if n > 3:", "    x = n > 5", "F[0] = x", "       ^"), 'x = T.alloc_var("bool") before the block'),
+        (("if n > 3:", "    x = T.alloc_local((2,), 'int8')", "x[0] = 1", "^"), "allocate x before the block"),
+        (("if n > 3:", "    x = T.alloc_var('int8')", "F[0] = x", "       ^"), "allocate x before the block"),
+        (("x = 'a'", "if n > 3:", "    x = 'b'", "    ^"), "T.alloc_var or a local buffer"),
+    ):
+        check(kernel(*lines), errors.NameRebindingError, "'x'", hint)
+
+
 def test_a_name_of_a_kernel_after_it():
     check(
         """
@@ -196,6 +208,10 @@ STRUCTURE = [
     (
         ("for x in [1, 2]:", "    if n > 3:", "        break", "        ^^^^^"),
         "`break` of a loop over Python values depends on a run-time `if`",
+    ),
+    (
+        ("for i in range(3):", "    with T.Kernel(3) as y:", "         ^^^^^^^^^^^", "        pass"),
+        "a kernel inside another kernel (opened in line 3)",
     ),
     (("with T.Kernel(3) as y:", "     ^^^^^^^^^^^", "    pass"), "a kernel inside another kernel (opened in line 3)"),
 ]

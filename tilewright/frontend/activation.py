@@ -20,7 +20,7 @@ from tilewright.errors import (
     NameRebindingError,
     UnsupportedSyntaxError,
 )
-from tilewright.frontend.blocks import BranchRun, LoopRun, PythonBranch, PythonLoop, WhileRun, WithRun
+from tilewright.frontend.blocks import BranchRun, LoopRun, PythonBranch, PythonLoop, WhileRun, WithRun, remedy
 from tilewright.frontend.scopes import Binding, Dead, Scope, refuse_dead
 from tilewright.frontend.values import contains_load, is_reference, is_symbolic, is_variable
 from tilewright.ir.builder import Builder
@@ -112,7 +112,7 @@ class Activation:
             f"{name!r}, bound before{where}, is bound again inside {self.scope.control().what}: "
             "its value would depend on run-time control flow",
             location=caller_location(),
-            hint=f"make it a variable: {name} = T.alloc_var(dtype) before the block, then assign to it",
+            hint=remedy(name, old.value),
         )
 
     def name_value(self, name: str, value: Any) -> Any:

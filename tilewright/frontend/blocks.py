@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import KernelStructureError, UnsupportedSyntaxError
 from tilewright.frontend.scopes import Dead, Scope
-from tilewright.frontend.values import is_symbolic
+from tilewright.frontend.values import is_reference, is_symbolic
 from tilewright.ir.builder import Frame
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Expr, as_bool, const
 from tilewright.ir.stmt import If, Seq, While
 from tilewright.language.kernel import Context
@@ -81,7 +82,22 @@ class _Block:
 
     def dead(self, name: str) -> Dead:
         """The value of `name` after the block."""
-        return Dead(name, self.scope.what, self.activation.names[name].loc)
+        binding = self.activation.names[name]
+        return Dead(name, self.scope.what, binding.loc, remedy(name, binding.value))
+
+
+def remedy(name: str, value: Any) -> str:
+    """What to write so that `name` has a value after (or changes in) a block of the kernel."""
+    if isinstance(value, Buffer) or is_reference(value):
+        return f"allocate {name} before the block"
+    first = ""
+    if isinstance(value, Expr):
+        of = f'"{value.dtype}"'
+    elif isinstance(value, (bool, int, float)):
+        of, first = f'"{dtype(type(value))}"', f", {value!r}"
+    else:
+        return "use T.alloc_var or a local buffer for what changes at run time"
+    return f"make it a variable: {name} = T.alloc_var({of}{first}) before the block, then assign to it inside"
 
 
 class BranchRun(_Block):

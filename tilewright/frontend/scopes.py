@@ -41,8 +41,8 @@ class Binding:
 class Dead:
     """The value of a name after the block that introduced it; any use raises NameRebindingError."""
 
-    def __init__(self, name: str, what: str, loc: Location | None) -> None:
-        object.__setattr__(self, "_dead", (name, what, loc))
+    def __init__(self, name: str, what: str, loc: Location | None, hint: str) -> None:
+        object.__setattr__(self, "_dead", (name, what, loc, hint))
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("__class__", "_dead"):
@@ -52,11 +52,11 @@ class Dead:
 
 def refuse_dead(dead: Dead) -> NoReturn:
     """Raise the error of using `dead`."""
-    name, what, loc = dead._dead
+    name, what, loc, hint = dead._dead
     raise NameRebindingError(
         f"{name!r} was assigned inside {what}{f' (line {loc.line})' if loc else ''}, so it has no value here",
         location=caller_location(),
-        hint=f"make it a variable before the block, {name} = T.alloc_var(dtype), and assign to it inside",
+        hint=hint,
     )
 
 

@@ -73,15 +73,13 @@ class Kernel(Context):
 
     def __enter__(self) -> Any:
         builder = Builder.current("T.Kernel")
-        for frame in reversed(builder.frames):
-            if frame.kind == "launch":
-                raise KernelStructureError(
-                    f"a kernel inside another kernel (opened in line {frame.loc.line if frame.loc else '?'})",
-                    location=self.loc,
-                    hint="kernels of one function stand one after the other",
-                )
-            if frame.kind != "function":
-                raise KernelStructureError("T.Kernel inside run-time control flow", location=self.loc)
+        outer = builder.innermost("launch")
+        if outer is not None:
+            raise KernelStructureError(
+                f"a kernel inside another kernel (opened in line {outer.loc.line if outer.loc else '?'})",
+                location=self.loc,
+                hint="kernels of one function stand one after the other",
+            )
         names = [self.names[d] if d < len(self.names) else "b" + "xyz"[d] for d in range(len(self.grid))]
         self.vars = tuple(
             builder.fresh_var(name, INT64 if size.dtype.bits == 64 else INT32, self.loc)
