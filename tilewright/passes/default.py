@@ -10,6 +10,7 @@ from tilewright.passes.lower_loops import lower_loops
 from tilewright.passes.lower_reduce import lower_reduce
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.pipeline import Pass, run_passes
+from tilewright.passes.privatise import privatise
 from tilewright.passes.vectorise import vectorise
 from tilewright.target import Target
 
@@ -19,6 +20,7 @@ SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("lower_reduce", lower_reduce),
     Pass("lower_tiles", lower_tiles),
     Pass("lower_loops", lower_loops),
+    Pass("privatise", privatise),
     Pass("guard_accesses", guard_accesses),
     Pass("vectorise", vectorise),
 )

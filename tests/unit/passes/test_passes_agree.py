@@ -254,3 +254,22 @@ def test_out_of_range_reads_give_the_safe_value():
                 B[i] = A[i - 20]
 
     agree(program)
+
+
+def test_each_iteration_has_its_own_copy_of_an_outer_scalar():
+    @T.prim_func
+    def program(A: T.Tensor((40,), "int32"), B: T.Tensor((40,), "int32"), C: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=64) as _:
+            total = T.alloc_var("int32", 7)
+            pair = T.alloc_local((2,), "int32")
+            pair[0] = 1
+            pair[1] = 2
+            for i in T.Parallel(40):
+                total = total + A[i]
+                pair[0] = pair[1] + A[i]
+                B[i] = total * pair[0]
+            for i in T.Parallel(40):
+                total = A[i] + 1
+                T.atomic_add(C[i % 8], total)
+
+    agree(program)
