@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.errors import ArgumentDeviceError, ArgumentDTypeError, ArgumentTypeError, DTypeError
+from tilewright.errors import ArgumentDTypeError, ArgumentTypeError, DTypeError
 from tilewright.ir.dtype import FORMATS, DType, dtype
 from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import Tensor
@@ -96,7 +96,7 @@ class TorchKind:
 
     def view(self, array: Any) -> Tensor:
         if array.device.type != "cpu":
-            raise ArgumentDeviceError(f"it lives on {array.device}")
+            raise dlpack.wrong_device(str(array.device))
         torch = sys.modules["torch"]
         if array.layout is not torch.strided or array.is_neg() or array.is_conj():
             raise ArgumentTypeError(f"it is a torch tensor without plain memory (layout {array.layout})")
@@ -154,6 +154,8 @@ def _find_kind(found: type, value: Any) -> ArrayKind | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
         return TORCH
+    if issubclass(found, np.ma.MaskedArray):
+        return None  # its mask would be lost
     if issubclass(found, np.ndarray):
         return NUMPY
     if hasattr(found, "__dlpack__") and not issubclass(found, np.generic):

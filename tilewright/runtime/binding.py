@@ -6,7 +6,8 @@ for each of `PrimFunc.sizes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -98,14 +99,13 @@ class Binder:
         if len(args) != len(self.params):
             raise self._count_error(len(args))
         slots = [0] * self.width
-        for param, value in zip(self.params, args, strict=True):
-            param.bind(value, slots)
-        for unknown, dim, param, position in self.solved:
-            self._solve(unknown, dim, param, args[position], slots)
+        shapes = [param.bind(value, slots) for param, value in zip(self.params, args, strict=True)]
+        for unknown, dim, array_param, position in self.solved:
+            self._solve(unknown, dim, array_param, shapes[position], slots)
         for array_param, position in self._checked_later:
-            self._check_later(array_param, args[position], slots)
+            self._check_later(array_param, args[position], shapes[position], slots)
         if self._overlapping:
-            self._check_overlap(args, slots)
+            self._check_overlap(shapes, slots)
         arguments: list[Any] = [None] * len(self.func.params)
         for param, value in zip(self.params, args, strict=True):
             arguments[param.slot] = value
@@ -168,10 +168,9 @@ class Binder:
     def _values(self, slots: list[int]) -> dict[int, int]:
         return {key: slots[slot] for key, slot in self._variables.items()}
 
-    def _solve(self, unknown: Var, dim: Dim, param: ArrayParam, value: Any, slots: list[int]) -> None:
-        tensor = arrays.view(value)
+    def _solve(self, unknown: Var, dim: Dim, param: ArrayParam, shape: tuple[int, ...], slots: list[int]) -> None:
         assert dim.expr is not None
-        actual = tensor.shape[dim.axis]
+        actual = shape[dim.axis]
         found = sizes.solve(dim.expr, unknown, actual, self._values(slots))
         if found is None:
             raise param.error(
@@ -180,9 +179,8 @@ class Binder:
             )
         slots[self._variables[id(unknown)]] = found
 
-    def _check_later(self, param: ArrayParam, value: Any, slots: list[int]) -> None:
+    def _check_later(self, param: ArrayParam, value: Any, shape: tuple[int, ...], slots: list[int]) -> None:
         """The sizes and strides that other arguments determine."""
-        shape = value.shape if type(value) is _NDARRAY else arrays.view(value).shape
         for dim in param.later:
             wanted = self._dim(dim, slots)
             if shape[dim.axis] != wanted:
@@ -210,14 +208,13 @@ class Binder:
 
     # --- memory --------------------------------------------------------------------------------
 
-    def _check_overlap(self, args: tuple[Any, ...], slots: list[int]) -> None:
+    def _check_overlap(self, shapes: list[tuple[int, ...]], slots: list[int]) -> None:
         """Refuse a written array that shares part of its memory with another; the very same array twice is fine."""
         spans: list[tuple[ArrayParam, int, int]] = []
-        for param, value in zip(self.params, args, strict=True):
+        for param, shape in zip(self.params, shapes, strict=True):
             start = slots[param.slot]
             if isinstance(param, ArrayParam) and start and not param.strided:
-                size = value.nbytes if type(value) is _NDARRAY else _nbytes(arrays.view(value).shape, param.itemsize)
-                spans.append((param, start, start + size))
+                spans.append((param, start, start + math.prod(shape) * param.itemsize))
         for param, start, end in spans:
             if not param.written:
                 continue
@@ -252,8 +249,7 @@ class Binder:
         return made
 
     def _bind_given(self, output: Output, array: Any, shape: tuple[int, ...], slots: list[int]) -> None:
-        output.param.bind(array, slots)
-        actual = arrays.view(array).shape
+        actual = output.param.bind(array, slots)
         if actual != shape:
             raise output.param.error(ArgumentShapeError, f"the result has the shape {shape}, got {actual}")
 
@@ -278,13 +274,6 @@ class Binder:
                 if kind is not None and kind is not arrays.NUMPY:
                     return kind
         return arrays.NUMPY
-
-
-def _nbytes(shape: Sequence[int], itemsize: int) -> int:
-    count = itemsize
-    for size in shape:
-        count *= size
-    return count
 
 
 def _later(param: ArrayParam) -> bool:

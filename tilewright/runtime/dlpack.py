@@ -122,6 +122,13 @@ def device_name(device: tuple[int, int]) -> str:
     return name if name == "cpu" else f"{name}:{int(device[1])}"
 
 
+def wrong_device(name: str) -> ArgumentDeviceError:
+    """The error about an array on the device `name`."""
+    return ArgumentDeviceError(
+        f"it lives on {name}", hint="the kernel runs on the CPU: move the array there first, with .cpu() or the like"
+    )
+
+
 def read(array: Any) -> Tensor:
     """The tensor that `array` exports, without a copy.
 
@@ -134,7 +141,7 @@ def read(array: Any) -> Tensor:
     if device is not None:
         place = tuple(device())
         if place[0] not in CPU_DEVICES:
-            raise ArgumentDeviceError(f"it lives on {device_name(place)}")
+            raise wrong_device(device_name(place))
     capsule = _export(array)
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = DLManagedTensorVersioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
@@ -158,7 +165,7 @@ def _export(array: Any) -> Any:
 
 def _tensor(tensor: DLTensor, capsule: Any, flags: int) -> Tensor:
     if tensor.device.type not in CPU_DEVICES:
-        raise ArgumentDeviceError(f"it lives on {device_name((tensor.device.type, tensor.device.id))}")
+        raise wrong_device(device_name((tensor.device.type, tensor.device.id)))
     name = DTYPE_OF_CODE.get((tensor.dtype.code, tensor.dtype.bits))
     if name is None or tensor.dtype.lanes != 1:
         raise ArgumentDTypeError(

@@ -45,8 +45,8 @@ class Param:
         self.slot = slot
         self.expected = expected
 
-    def bind(self, value: Any, slots: list[int]) -> None:
-        """Check `value` as far as it can be on its own and fill the slots that it determines."""
+    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
+        """Check `value` as far as it can be on its own and fill the slots that it determines; its shape."""
         raise self.error(ArgumentTypeError, f"no argument can be bound to {self.expected}")
 
     def error(self, kind: type[LaunchError], what: str, hint: str = "") -> LaunchError:
@@ -70,14 +70,15 @@ class ScalarParam(Param):
             low, high = var.dtype.int_range()
             self.low, self.high = low, min(high, (1 << 63) - 1)
 
-    def bind(self, value: Any, slots: list[int]) -> None:
+    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
         if type(value) is int and self.low <= value <= self.high:
             slots[self.slot] = value
-            return
+            return ()
         try:
             slots[self.slot] = scalars.encode(value, self.element)
         except LaunchError as error:
-            raise self.error(type(error), error.message) from None
+            raise self.error(type(error), error.message, error.hint) from None
+        return ()
 
 
 class PointerParam(Param):
@@ -86,7 +87,7 @@ class PointerParam(Param):
     def __init__(self, kernel: str, var: Var, slot: int) -> None:
         super().__init__(kernel, var.name, slot, "a pointer")
 
-    def bind(self, value: Any, slots: list[int]) -> None:
+    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
         if value is None:
             slots[self.slot] = 0
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -95,7 +96,8 @@ class PointerParam(Param):
             try:
                 slots[self.slot] = arrays.view(value).pointer
             except LaunchError as error:
-                raise self.error(type(error), error.message) from None
+                raise self.error(type(error), error.message, error.hint) from None
+        return ()
 
 
 class ArrayParam(Param):
@@ -125,7 +127,7 @@ class ArrayParam(Param):
         self.later: list[Dim] = []
         self.stride_later: list[Dim] = []
 
-    def bind(self, value: Any, slots: list[int]) -> None:
+    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
         if type(value) is _NDARRAY and value.dtype == self.numpy and value.flags.c_contiguous and not self.strided:
             shape: tuple[int, ...] = value.shape
             pointer = value.ctypes.data
@@ -159,17 +161,18 @@ class ArrayParam(Param):
                 f"pass a writable array, for example {_fresh_copy(value, self.name)}",
             )
         slots[self.slot] = pointer
+        return shape
 
     def _view(self, value: Any) -> Tensor:
         try:
             return arrays.view(value)
         except LaunchError as error:
-            hint = ""
-            if value is None:
-                hint = f"{self.name} is declared as {self.expected}; only a T.ptr parameter takes None"
-            elif "lives on" in error.message:
-                hint = "the kernel runs on the CPU: move the array there first, with .cpu() or the like"
-            raise self.error(type(error), error.message, hint) from None
+            hint = (
+                f"{self.name} is declared as {self.expected}; only a T.ptr parameter takes None"
+                if value is None
+                else ""
+            )
+            raise self.error(type(error), error.message, hint or error.hint) from None
 
     def _mismatch(self, kind: type[LaunchError], tensor: Tensor, what: str) -> LaunchError:
         shape = ", ".join(map(str, tensor.shape))
