@@ -151,6 +151,33 @@ def test_names_and_run_time_control_flow(lines, what):
     check(kernel(*lines), errors.NameRebindingError, what, "T.alloc_var")
 
 
+def test_state_kept_in_objects_by_a_macro():
+    check(
+        """
+        class Ring:
+            stage = 0
+
+            @T.macro
+            def step(self, F):
+                self.tile = T.alloc_local((2,), "float32")
+                self.stage = 1 - self.stage
+                ^^^^^^^^^^
+                F[self.stage] = self.tile[0]
+
+        ring = Ring()
+
+        @T.prim_func
+        def main(F: T.Tensor((8,), "float32")):
+            with T.Kernel(8) as bx:
+                ring.step(F)
+                for k in range(4):
+                    ring.step(F)
+        """,
+        errors.NameRebindingError,
+        "inside run-time control flow (line 16) would be done once",
+    )
+
+
 def test_the_remedy_fits_the_value():
     for lines, hint in (
         (("x = 0.5", "if n > 3:", "    x = 1.0", "    ^"), 'x = T.alloc_var("float32", 0.5) before the block'),
@@ -300,6 +327,10 @@ ARGUMENTS = [
         "num_stages must be 0 or a positive integer",
     ),
     ("x = T.reshape(A, (8, 7))", "    ^^^^^^^^^^^^^^^^^^^^", errors.ShapeError, "256 and 224 bytes"),
+    ("T.annotate_layout({A: T.Layout((4, 4), lambda i, j: i)})", "^" * 56, errors.ShapeError, "does not fit A"),
+    ("T.annotate_layout({A: 3})", "^" * 25, errors.ArgumentValueError, "3 is no layout"),
+    ("T.Layout((4,), lambda i: i / 2)", "^" * 31, errors.ArgumentValueError, "must be integers"),
+    ("T.Fragment((4,))", "^" * 16, errors.ArgumentValueError, "needs forward"),
     ("T.use_swizzle(0)", "^^^^^^^^^^^^^^^^", errors.ArgumentValueError, "panel_size must be a positive integer"),
     ("T.reducer_init(F)", "^^^^^^^^^^^^^^^^^", errors.ScopeError, "needs a tensor from T.alloc_reducer"),
     (

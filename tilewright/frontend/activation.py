@@ -232,7 +232,7 @@ class Activation:
             if is_variable(old) and not is_fresh(value, self.builder):
                 self.store_reference(old, value)
                 return
-        self.refuse_hidden_state("an assignment to an element of a Python object")
+        self.refuse_hidden_state("an assignment to an element of a Python object", value)
         owner[index] = self.freeze(value)
 
     def setattr(self, owner: Any, name: str, value: Any) -> None:
@@ -241,14 +241,18 @@ class Activation:
         if is_variable(old) and not is_fresh(value, self.builder):
             self.store_reference(old, value)
             return
-        self.refuse_hidden_state("an assignment to an attribute of a Python object")
+        self.refuse_hidden_state("an assignment to an attribute of a Python object", value)
         setattr(owner, name, self.freeze(value, name))
 
-    def refuse_hidden_state(self, what: str) -> None:
-        control = self.scope.control()
-        if control.conditional:
+    def refuse_hidden_state(self, what: str, value: Any) -> None:
+        """Refuse to keep `value` in a Python object where the statement would be run at run time; tensors may be kept."""
+        if isinstance(value, (Buffer, BufferSlice)):
+            return
+        frame = next((f for f in reversed(self.builder.frames) if f.kind not in ("function", "launch")), None)
+        if frame is not None:
+            where = f" (line {frame.loc.line})" if frame.loc else ""
             raise NameRebindingError(
-                f"{what} inside {control.what} would be done once, while compiling",
+                f"{what} inside run-time control flow{where} would be done once, while compiling",
                 location=caller_location(),
                 hint="use T.alloc_var or a local buffer for what changes at run time",
             )

@@ -154,7 +154,7 @@ class Expr(Node):
         raise UnsupportedSyntaxError(
             "this value is known only when the kernel runs, so Python cannot branch on it",
             location=caller_location(),
-            hint="inside a kernel or macro write `if`, `while`, `and`, `or`, `x if c else y` directly; in a plain helper function use T.if_then_else",
+            hint="kernels and macros may branch on it with `if`, `while`, `and`, `or`, `x if c else y`: decorate a plain helper function with @T.macro, or use T.if_then_else",
         )
 
     def __index__(self) -> int:

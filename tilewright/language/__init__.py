@@ -24,6 +24,7 @@ from tilewright.language.gemm import *
 from tilewright.language.gpu_only import GPU_ONLY as _GPU_ONLY
 from tilewright.language.gpu_only import GpuOnly as _GpuOnly
 from tilewright.language.kernel import *
+from tilewright.language.layouts import *
 from tilewright.language.loops import *
 from tilewright.language.math import *
 from tilewright.language.reduce import *

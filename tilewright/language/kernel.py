@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import ArgumentValueError, KernelStructureError, ScopeError
+from tilewright.errors import ArgumentValueError, KernelStructureError, ScopeError, ShapeError
 from tilewright.ir.builder import Builder, Frame
 from tilewright.ir.expr import INT32, INT64, Buffer, Expr, Var, as_expr, cast, const_int
 from tilewright.ir.stmt import Launch
+from tilewright.language.layouts import Layout
 from tilewright.source import Location, caller_location
 
 DEFAULT_THREADS = (128, 1, 1)
@@ -138,10 +139,21 @@ def _buffer_map(what: str, mapping: Any) -> list[tuple[Buffer, Any]]:
 
 
 def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
-    """Fix the layout of tiles: `{tile: layout}`, where a layout is an object or a function of the tile's indices."""
-    items = _buffer_map("annotate_layout", layouts)
-    annotations = _launch("annotate_layout", caller_location())["annotations"]
-    annotations["layout"] = (*annotations.get("layout", ()), *((b.name, layout) for b, layout in items))
+    """Fix the layout of tiles, a hint: `{tile: T.Layout | T.Fragment | function of the tile's indices}`."""
+    loc = caller_location()
+    annotations = _launch("annotate_layout", loc)["annotations"]
+    found = dict(annotations.get("layout", ()))
+    for buffer, given in _buffer_map("annotate_layout", layouts):
+        layout = Layout(buffer.shape, given) if callable(given) and not isinstance(given, Layout) else given
+        if not isinstance(layout, Layout):
+            raise ArgumentValueError(f"{given!r} is no layout", location=loc, hint="use T.Layout or T.Fragment")
+        if layout.shape != buffer.const_shape():
+            raise ShapeError(
+                f"a layout for shape {layout.shape} does not fit {buffer.name}, whose shape is {buffer.const_shape()}",
+                location=loc,
+            )
+        found[buffer.name] = layout
+    annotations["layout"] = tuple(found.items())
 
 
 def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:

@@ -500,6 +500,23 @@ def test_hints():
     assert main.params[0].safe_value.value == 1.5
 
 
+def test_layouts():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(8):
+            tile = T.alloc_shared((4, 8), "float32")
+            acc = T.alloc_fragment((4, 8), "float32")
+            T.annotate_layout({tile: lambda i, j: (i, j ^ i)})
+            T.annotate_layout({acc: T.Fragment((4, 8), lambda i, j: (i * 8 + j, 0))})
+            A[0] = tile[0, 0] + acc[0, 0]
+
+    (launch,) = main.launches()
+    ((name, layouts),) = launch.annotations
+    assert name == "layout"
+    assert str(layouts[0]) == "('tile', Layout((4, 8) -> i0, i1 ^ i0))"
+    assert str(layouts[1]) == "('acc', Fragment((4, 8) -> thread i0 * 8 + i1, index 0, replicate 1))"
+
+
 def test_reducer():
     @T.prim_func
     def main(A: T.Tensor((8, 8), "float32")):

@@ -1,0 +1,80 @@
+"""Layouts that a user fixes by hand with `T.annotate_layout`: hints, written as functions of the tile's indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.errors import ArgumentValueError, ShapeError
+from tilewright.ir.expr import INT32, Expr, Var, as_expr, const_int
+from tilewright.ir.printer import print_expr
+from tilewright.language.annotations import shape_tuple
+from tilewright.source import caller_location
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    known = [const_int(s) for s in shape_tuple(shape)]
+    if None in known:
+        raise ShapeError("a layout needs a shape that is known while compiling", location=caller_location())
+    return tuple(k for k in known if k is not None)
+
+
+def _apply(function: Callable[..., Any], variables: tuple[Var, ...], what: str) -> tuple[Expr, ...]:
+    loc = caller_location()
+    result = function(*variables)
+    places = tuple(as_expr(r, loc=loc) for r in (result if isinstance(result, (tuple, list)) else (result,)))
+    if not all(p.dtype.is_int for p in places):
+        raise ArgumentValueError(f"the {what} of a layout must be integers", location=loc)
+    return places
+
+
+class Layout:
+    """Where element (i, j, ...) of a tile of `shape` lies: `forward(i, j, ...)` gives the index or indices."""
+
+    def __init__(self, shape: Any, forward: Callable[..., Any]) -> None:
+        self.shape = _sizes(shape)
+        self.vars = tuple(Var(INT32, f"i{d}") for d in range(len(self.shape)))
+        self.index = _apply(forward, self.vars, "indices")
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape} -> {', '.join(map(print_expr, self.index))})"
+
+
+class Fragment(Layout):
+    """Which thread holds element (i, j, ...) of a tile in registers, and in which of its registers.
+
+    forward: gives (thread, register); or forward_thread_fn and forward_index_fn apart.  replicate: how many
+    threads hold every element; the functions take the copy's number as a last argument then.
+    """
+
+    def __init__(
+        self,
+        shape: Any,
+        forward: Callable[..., Any] | None = None,
+        forward_thread_fn: Callable[..., Any] | None = None,
+        replicate: int = 1,
+        forward_index_fn: Callable[..., Any] | None = None,
+    ) -> None:
+        loc = caller_location()
+        if (forward is None) == (forward_thread_fn is None):
+            raise ArgumentValueError("a fragment needs forward, or forward_thread_fn", location=loc)
+        self.shape = _sizes(shape)
+        self.replicate = replicate
+        copies = (Var(INT32, "copy"),) if replicate > 1 else ()
+        self.vars = (*(Var(INT32, f"i{d}") for d in range(len(self.shape))), *copies)
+        if forward is not None:
+            places = _apply(forward, self.vars, "thread and register")
+            if len(places) < 2:
+                raise ArgumentValueError("forward of a fragment gives (thread, register)", location=loc)
+            self.thread, self.index = places[0], places[1:]
+        elif forward_thread_fn is not None:
+            self.thread = _apply(forward_thread_fn, self.vars, "thread")[0]
+            plain = self.vars[: len(self.shape)]
+            self.index = () if forward_index_fn is None else _apply(forward_index_fn, plain, "register")
+
+    def __repr__(self) -> str:
+        index = ", ".join(map(print_expr, self.index))
+        return f"Fragment({self.shape} -> thread {print_expr(self.thread)}, index {index}, replicate {self.replicate})"
+
+
+__all__ = ["Fragment", "Layout"]
