@@ -46,6 +46,7 @@ from tilewright.ir.stmt import (
     Launch,
     Let,
     Parallel,
+    Prefetch,
     Print,
     Reduce,
     Region,
@@ -260,6 +261,9 @@ class Printer:
         parts = [json.dumps(stmt.message), *map(self.expr, stmt.values), *map(self.region, stmt.regions)]
         self._line(stmt, indent, f"print {', '.join(parts)}")
 
+    def _prefetch(self, stmt: Prefetch, indent: str) -> None:
+        self._line(stmt, indent, f"prefetch {self.region(stmt.region)}")
+
     def _assert(self, stmt: Assert, indent: str) -> None:
         self._line(stmt, indent, f"assert {self.expr(stmt.condition)}, {json.dumps(stmt.message)}")
 
@@ -442,6 +446,7 @@ _STATEMENTS: dict[type[Stmt], _Emit] = {
     Break: Printer._break,
     Continue: Printer._continue,
     Print: Printer._print,
+    Prefetch: Printer._prefetch,
     Assert: Printer._assert,
     Parallel: Printer._parallel,
     Copy: Printer._copy,

@@ -165,6 +165,16 @@ class Assert(Stmt):
     message: str = ""
 
 
+@node
+class Prefetch(Stmt):
+    """`region` will be read soon: a hint to bring it nearer, without any effect.  It may leave its buffer.
+
+    Lowered IR: one element (extents 1), whose cache line is meant.
+    """
+
+    region: Region
+
+
 # --- Tile IR ------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from tilewright.ir.stmt import (
     If,
     Launch,
     Let,
+    Prefetch,
     Print,
     Region,
     Seq,
@@ -185,6 +186,9 @@ class StatementCompiler(ExpressionCompiler):
 
     def _break(self, stmt: Break) -> Execute:
         return lambda env: BREAK
+
+    def _prefetch(self, stmt: Prefetch) -> Execute:
+        return lambda env: 0
 
     def _continue(self, stmt: Continue) -> Execute:
         return lambda env: CONTINUE
@@ -353,6 +357,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any, Any], Execute]] = {
     If: StatementCompiler._if,
     Break: StatementCompiler._break,
     Continue: StatementCompiler._continue,
+    Prefetch: StatementCompiler._prefetch,
     Print: StatementCompiler._print,
     Assert: StatementCompiler._assert,
     Launch: StatementCompiler._launch,
