@@ -23,6 +23,7 @@ from tilewright.errors import (
 )
 from tilewright.frontend.activation import Activation
 from tilewright.frontend.build import defining_frame, run
+from tilewright.frontend.check import check
 from tilewright.frontend.parameters import Parameter, evaluate, make_parameter, parameters
 from tilewright.frontend.rewrite import rewrite
 from tilewright.frontend.source import FunctionSource, parse, plain_function
@@ -47,7 +48,10 @@ class JitTemplate:
             self.source: FunctionSource = parse(self.func)
             self.signature = inspect.signature(self.func)
             self.form = "eager" if _is_eager(self.source.tree) else "lazy"
-            self._types = _annotated_in_signature(self) if self.form == "eager" else {}
+            self._types: dict[str, Any] = {}
+            if self.form == "eager":
+                check(self.source)
+                self._types = _annotated_in_signature(self)
         except Exception as error:
             strip(error)
             raise

@@ -110,6 +110,8 @@ def make_parameter(name: str, annotation: Any, builder: Builder, loc: Location) 
     if isinstance(annotation, TensorType):
         buffer = annotation.buffer(builder.unique_name(name))
         buffer.loc = loc
+        for size in size_variables((*buffer.shape, *(buffer.strides or ()))):
+            builder.reserve(size.name)
         return buffer
     kind = _scalar(annotation)
     if kind is None or kind.lanes != 1:

@@ -134,6 +134,10 @@ class Builder:
                 self._names[name] = 0
                 return name
 
+    def reserve(self, name: str) -> None:
+        """Keep `name` for something that has it already."""
+        self._names.setdefault(name, 0)
+
     def declare(self, buffer: Buffer, base: str) -> None:
         """Let `buffer` be named by its first assignment; `base` is its name until then."""
         buffer.name = base

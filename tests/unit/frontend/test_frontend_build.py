@@ -68,6 +68,19 @@ def test_strided_and_dynamic_sizes():
     assert launch.grid[0] is m and launch.threads == (32, 1, 1)
 
 
+def test_sizes_keep_their_names():
+    size = T.dynamic("m")
+
+    @T.prim_func
+    def main(A: T.Tensor((size,), "int32")):
+        with T.Kernel(size) as i:
+            for m in range(3):
+                A[i] = m + size
+
+    (loop,) = body(main)
+    assert loop.var.name == "m_1" and text(loop.body.stmts[0].value) == "(m_1 add m)"
+
+
 def test_kernel_grid_and_several_kernels():
     @T.prim_func
     def main(A: T.Tensor((8,), "int32")):

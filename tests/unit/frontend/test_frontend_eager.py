@@ -161,3 +161,19 @@ def test_declarations_that_are_wrong():
 def test_const_belongs_in_an_eager_kernel():
     with pytest.raises(errors.KernelStructureError, match="eager kernel"):
         T.const("M")
+
+
+def test_mistakes_show_at_the_definition():
+    def wrong(A):
+        with T.Kernel(4):
+            del A
+
+    with pytest.raises(errors.UnsupportedSyntaxError, match="`del` is not supported"):
+        JitTemplate(wrong)
+
+    def several(*arrays):
+        with T.Kernel(4):
+            pass
+
+    with pytest.raises(errors.AnnotationError, match=r"no \*arrays"):
+        JitTemplate(several)
