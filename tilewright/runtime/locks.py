@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Lock = TypeVar("Lock")
 
@@ -27,10 +28,30 @@ def _register(lock: Lock) -> Lock:
     return lock
 
 
+# --- forks ------------------------------------------------------------------------------------------
+
+_held: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Wait until no thread is inside LLVM: its binding has a lock of its own, which a child would never get."""
+    binding = sys.modules.get("llvmlite.binding.ffi")
+    lock = getattr(getattr(binding, "lib", None), "_lock", None)
+    if lock is not None:
+        lock.__enter__()
+        _held.append(lock)
+
+
 def _after_fork() -> None:
+    while _held:
+        _held.pop().__exit__(None, None, None)
+
+
+def _in_child() -> None:
+    _after_fork()
     for lock in list(_LOCKS):
         lock._at_fork_reinit()  # type: ignore[attr-defined]  # what the standard library's own modules do
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

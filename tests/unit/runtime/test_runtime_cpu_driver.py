@@ -2,7 +2,11 @@
 
 import contextlib
 import io
+import os
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import replace
 
 import llvmlite.binding as llvm
@@ -16,7 +20,6 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.stmt import Copy, Region, Seq
 from tilewright.options import CompileOptions
 from tilewright.runtime import pool as pool_module
-from tilewright.runtime.binding import Binder
 from tilewright.runtime.drivers.cpu import DRIVER
 from tilewright.runtime.kernel import Kernel, Loaded
 from tilewright.target import Target
@@ -132,12 +135,16 @@ def function():
     return PrimFunc("scale", (x, y, Var(dtype("float32"), "s")), Seq((Copy(whole(x), whole(y)),)), (N,), (1,))
 
 
-@pytest.fixture(scope="module")
-def code():
+def object_code():
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic", jit=True)
     return machine.emit_object(llvm.parse_assembly(MODULE))
+
+
+@pytest.fixture(scope="module")
+def code():
+    return object_code()
 
 
 @pytest.fixture
@@ -290,8 +297,6 @@ define void @entry(ptr %a, ptr %c, i64 %t, ptr %s, ptr %st) {
 
 
 def test_a_call_costs_little(kernel):
-    import time
-
     x = np.zeros(4, np.float32)
     out = np.zeros(4, np.float32)
     times = []
@@ -300,4 +305,33 @@ def test_a_call_costs_little(kernel):
         kernel(x, 1.0, y=out)
         times.append(time.perf_counter() - start)
     assert sorted(times)[100] < 200e-6  # about 15 µs on an idle machine
-    assert Binder(kernel.prim_func) is not None
+
+
+def test_children_that_are_forked_while_kernels_run():
+    script = f"""
+import os, sys, threading
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_runtime_cpu_driver import *
+kernel = Kernel(function(), Loaded(Artifact(TARGET, "", object_code(), METADATA), "compiled"), CompileOptions())
+stop = threading.Event()
+def work():
+    x = np.arange(500, dtype=np.float32)
+    while not stop.is_set():
+        assert (kernel(x, 2.0) == x * 2).all()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        x = np.arange(900, dtype=np.float32)
+        os._exit(0 if all((kernel(x, 3.0) == x * 3).all() for _ in range(20)) else 1)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+stop.set()
+"""
+    environment = {**os.environ, "TILEWRIGHT_NUM_THREADS": "3"}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0, 0, 0, 0, 0]", done.stderr
