@@ -19,7 +19,7 @@ class PrimFunc(Node):
     params: buffers (scope "global") and scalars, in the order of the call.
     sizes: variables that stand in the shapes and strides of parameters, bound from the arguments.
     outputs: positions in `params` of buffers that the call allocates and returns (`out_idx`, `empty`).
-    level: "tile" or "lowered".
+    level: "tile", "lowered", or "lowering" between passes.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.kernel import PrimFunc
+from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.guard_accesses import guard_accesses
 from tilewright.passes.inline_index import inline_index
@@ -30,5 +31,8 @@ def lower_cpu(
     func: PrimFunc, target: Target, options: CompileOptions, times: dict[str, float] | None = None
 ) -> PrimFunc:
     """Tile IR to the lowered IR of a target whose blocks are sequential programs."""
-    lowered = run_passes(func, SEQUENTIAL_BLOCK, target, options, times=times)
-    return lowered.replace(level="lowered")
+    between = func.replace(level="lowering")
+    lowered = run_passes(between, SEQUENTIAL_BLOCK, target, options, verify, times).replace(level="lowered")
+    if options.verify:
+        verify(lowered)
+    return lowered

@@ -7,6 +7,7 @@ import pytest
 
 import tilewright.language as T
 from tilewright.ir.printer import print_func
+from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.default import lower_cpu
 from tilewright.simulator.reference import run
@@ -30,8 +31,19 @@ def values(shape, dtype, seed):
     return made.astype(dtype.numpy)
 
 
+def test_tile_programs_are_valid():
+    @T.prim_func
+    def program(A: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1, threads=64) as _:
+            for i, j in T.Parallel(8, 8):
+                A[i, j] = A[i, j] + 1.0
+
+    verify(program)
+
+
 def agree(func, *, exact=True, vector_bits=512):
-    lowered = lower_cpu(func, TARGETS[vector_bits], CompileOptions())
+    verify(func)
+    lowered = lower_cpu(func, TARGETS[vector_bits], CompileOptions(verify=True))
     assert lowered.level == "lowered"
     text = print_func(lowered)
     assert "parallel" not in text and "copy" not in text.replace("copy_", ""), text
@@ -103,7 +115,7 @@ def test_reductions(op, dtype, shape, dim, clear):
             getattr(T, f"reduce_{op}")(a, b, dim=dim, clear=clear)
             T.copy(b, B)
 
-    lowered = lower_cpu(program, TARGETS[512], CompileOptions())
+    lowered = lower_cpu(program, TARGETS[512], CompileOptions(verify=True))
     inputs = [values(p.const_shape(), p.dtype, seed) for seed, p in enumerate(program.params)]
     finite = [np.where(np.isfinite(x.astype(np.float64)), x, x.dtype.type(1)) for x in inputs]
     for data in (inputs, finite):
@@ -169,7 +181,7 @@ def test_gemm(transpose_a, transpose_b, dtype, accumulate):
             T.gemm(a, b, c, transpose_A=transpose_a, transpose_B=transpose_b)
             T.copy(c, C)
 
-    lowered = lower_cpu(program, TARGETS[512], CompileOptions())
+    lowered = lower_cpu(program, TARGETS[512], CompileOptions(verify=True))
     generator = np.random.default_rng(0)
     inputs = [generator.integers(-5, 5, p.const_shape()).astype(p.dtype.numpy) for p in program.params]
     expected, got = [x.copy() for x in inputs], [x.copy() for x in inputs]
@@ -237,7 +249,7 @@ def test_sizes_known_at_launch():
                 tile[i, j] = tile[i, j] + 1.0
             T.copy(tile, B[by * 8, bx * 32])
 
-    lowered = lower_cpu(program, TARGETS[512], CompileOptions())
+    lowered = lower_cpu(program, TARGETS[512], CompileOptions(verify=True))
     for shape in ((21, 77), (8, 32), (0, 5), (1, 1)):
         data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         out = np.zeros(shape, np.float32)
