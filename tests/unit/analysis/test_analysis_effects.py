@@ -1,8 +1,11 @@
 """What a program reads and writes."""
 
-from tilewright.analysis.effects import effects, storage
+import dataclasses
+
+from tilewright.analysis.effects import REGION_FIELDS, effects, storage
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Load, const
+from tilewright.ir.node import REGISTRY
 from tilewright.ir.stmt import Atomic, Copy, Fill, Gemm, Print, Reduce, Region, Scan, Seq, Store
 
 F32 = dtype("float32")
@@ -45,3 +48,13 @@ def test_views_count_as_what_they_show():
     assert storage(view) is A
     found = effects(Seq((Fill(whole(view), const(0.0)), Copy(whole(B), whole(C)))))
     assert found.is_written(A) and found.is_written(view) and not found.is_written(B)
+
+
+def test_no_statement_with_regions_is_forgotten():
+    hints = {"Prefetch"}
+    with_regions = {
+        name
+        for name, cls in REGISTRY.items()
+        if any("Region" in str(f.type) for f in dataclasses.fields(cls)) and name != "Region"
+    }
+    assert with_regions - hints == {cls.__name__ for cls in REGION_FIELDS}
