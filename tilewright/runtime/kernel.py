@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Imported by name when a profiler is asked for: the profiler is built on kernels, not the other way round.
 PROFILER_MODULE = "tilewright.profiler"
 OBJECT_SUFFIXES = (".o", ".obj", ".so")
+# What a program that calls exported object code has to know, see `drivers.cpu`.
+INTERFACE_KEYS = ("abi", "launches", "workspaces", "scratch_bytes", "asserts", "prints", "externals")
 
 
 class Loaded:
@@ -185,7 +187,7 @@ class Kernel:
             "params": [{"name": p.name, "declared": p.expected, "slot": p.slot} for p in self._binder.every_param()],
             "sizes": [size.name for size in self.prim_func.sizes],
             "outputs": list(self.prim_func.outputs),
-            "metadata": artifact.metadata,
+            "metadata": {key: artifact.metadata[key] for key in INTERFACE_KEYS if key in artifact.metadata},
         }
         interface.write_text(json.dumps(description, indent=2, sort_keys=True), encoding="utf-8")
         return code, interface
