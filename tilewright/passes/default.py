@@ -5,25 +5,33 @@ from __future__ import annotations
 from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
+from tilewright.passes.chunk_gemm import chunk_gemm
 from tilewright.passes.guard_accesses import guard_accesses
 from tilewright.passes.inline_index import inline_index
+from tilewright.passes.lower_gemm import lower_gemm
 from tilewright.passes.lower_loops import lower_loops
 from tilewright.passes.lower_reduce import lower_reduce
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.pipeline import Pass, run_passes
+from tilewright.passes.prepare_gemm import prepare_gemm
 from tilewright.passes.privatise import privatise
+from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.passes.vectorise import vectorise
 from tilewright.target import Target
 
 # A block is one sequential program with vector instructions.
 SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("inline_index", inline_index),
+    Pass("chunk_gemm", chunk_gemm),
+    Pass("prepare_gemm", prepare_gemm),
+    Pass("transpose_tiles", transpose_tiles),
     Pass("lower_reduce", lower_reduce),
     Pass("lower_tiles", lower_tiles),
     Pass("lower_loops", lower_loops),
     Pass("privatise", privatise),
     Pass("guard_accesses", guard_accesses),
     Pass("vectorise", vectorise),
+    Pass("lower_gemm", lower_gemm),
 )
 
 

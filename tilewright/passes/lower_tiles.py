@@ -48,6 +48,7 @@ from tilewright.ir.stmt import (
     Transpose,
 )
 from tilewright.options import CompileOptions
+from tilewright.passes.gemm_operands import is_blocked
 from tilewright.passes.names import axis_name, index_var
 from tilewright.source import Location
 from tilewright.target import Target
@@ -125,7 +126,7 @@ class _LowerTiles(Rewriter):
         return Parallel(variables, extents, inner, loc=loc) if variables else inner
 
     def rewrite_Gemm(self, stmt: Gemm) -> Stmt:
-        return plain_gemm(stmt)
+        return stmt if is_blocked(stmt) else plain_gemm(stmt)
 
     def rewrite_Print(self, stmt: Print) -> Stmt:
         """Printed regions as copies, because a region may reach beyond its buffer."""

@@ -1,0 +1,366 @@
+"""Gemms on staged operands as register-blocked loops.
+
+    gemm A_shared[0 +: 128, 0 +: 256], B_shared[0 +: 256, 0 +: 128] -> C_local[0 +: 128, 0 +: 128]
+becomes, for 32 vector registers of 16 lanes,
+    for n in serial(0, 128, 32):
+        for m in serial(0, 104, 13):
+            alloc acc: float32x16[13, 2] in register
+            unroll (i < 13, j < 2): acc[i, j] = C_local[m + i, n + j * 16 +: 16]
+            for k in serial(0, 256, 4):
+                unroll (u < 4):
+                    unroll (j < 2): b[j] = B_shared[k + u, n + j * 16 +: 16]
+                    unroll (i < 13):
+                        let a = broadcast(A_shared[m + i, k + u])
+                        unroll (j < 2): acc[i, j] = fma(a, b[j], acc[i, j])
+            unroll (i < 13, j < 2): C_local[m + i, n + j * 16 +: 16] = acc[i, j]
+        for m in serial(104, 128, 12): the same with 12 rows
+
+The panel of B stays in the level 1 cache while all rows of A pass.  `prefetch` statements just before a gemm are
+spread over its k loops, a cache line each time.  Of `if first: gemm (clear_accum) else: gemm` only the start of the
+accumulators is conditional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.analysis.index import IndexContext
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import (
+    BOOL,
+    INT32,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+    binary,
+    cast,
+    const,
+    const_int,
+)
+from tilewright.ir.kernel import PrimFunc
+from tilewright.ir.stmt import Alloc, For, Gemm, If, Let, Prefetch, Region, Seq, Stmt, Store
+from tilewright.options import CompileOptions
+from tilewright.passes.contexts import ContextRewriter
+from tilewright.passes.gemm_operands import (
+    compute_dtype,
+    conditional_gemm,
+    depth_of,
+    is_blocked,
+    matrix_axes,
+    matrix_extents,
+)
+from tilewright.passes.gemm_tiling import K_UNROLL, LONGEST_K, Strip, register_tiles
+from tilewright.source import Location
+from tilewright.target import Target
+
+CACHE_LINE = 64  # bytes; of every x86-64 and of nearly every arm64 core
+
+
+def lower_gemm(func: PrimFunc, target: Target, options: CompileOptions) -> PrimFunc:
+    """Replace the gemms that `gemm_tiling.is_blocked` accepts by register-blocked loops."""
+    result: PrimFunc = _LowerGemm(target).rewrite(func)
+    return result
+
+
+class _LowerGemm(ContextRewriter):
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+
+    def rewrite_Seq(self, seq: Seq) -> Seq:
+        stmts: list[Stmt] = []
+        hints: list[Prefetch] = []
+        for stmt in seq.stmts:
+            if isinstance(stmt, Prefetch):
+                hints.append(stmt)
+                continue
+            found = conditional_gemm(stmt)
+            if found is not None and is_blocked(found[0]):
+                gemm, cleared = found
+                new: Stmt = _Blocks(self.target, self.context, gemm, cleared, hints).lower()
+            else:
+                new = self.rewrite(stmt)
+            hints = []
+            stmts.extend(new.stmts if isinstance(new, Seq) else [new])
+        return Seq(tuple(stmts), loc=seq.loc)
+
+
+class _Blocks:
+    """The loops of one gemm."""
+
+    def __init__(
+        self, target: Target, context: IndexContext, gemm: Gemm, cleared: Expr, hints: Sequence[Prefetch]
+    ) -> None:
+        self.gemm = gemm
+        self.cleared = cleared
+        self.hints = hints
+        self.context = context
+        self.loc = gemm.loc
+        element = compute_dtype(gemm)
+        assert element is not None
+        self.element = element
+        self.lanes = target.lanes(element.bits)
+        self.vector = element.with_lanes(self.lanes)
+        # Without an instruction for it a fused multiply-add is a slow library call, and nothing here asks for one rounding.
+        self.fused = element.is_float and bool(dict(target.extras).get("fma", True))
+        rows, columns = (const_int(e) for e in matrix_extents(gemm.c))
+        assert rows is not None and columns is not None
+        self.m, self.n = rows, columns
+        self.k = depth_of(gemm)
+        longest = context.bounds(self.k)[1]
+        self.tiles = register_tiles(target, element, self.m, self.n, LONGEST_K if longest is None else longest)
+        self.index: DType = self.k.dtype if self.k.dtype.is_int else INT32
+        known = const_int(self.k)
+        self.unroll = K_UNROLL if known is None else max(1, min(K_UNROLL, known))
+
+    def lower(self) -> Seq:
+        """All register tiles, panel after panel of B."""
+        panels: list[Stmt] = []
+        pieces = self._panels()
+        calls_a_panel = sum(r.count for r in self.tiles.rows)
+        panel_number = 0
+        for strip in pieces:
+            masked = strip is pieces[-1] and self.n % self.lanes != 0
+
+            def panel(n: Expr, number: Expr, strip: Strip = strip, masked: bool = masked) -> list[Stmt]:
+                return self._rows(strip.size, n, masked, binary("mul", number, calls_a_panel))
+
+            panels += self._strip_loop("n", strip, self.lanes, panel_number, panel)
+            panel_number += strip.count
+        return Seq(tuple(panels), loc=self.loc)
+
+    def _panels(self) -> list[Strip]:
+        """The strips of columns; a last piece with fewer columns than its vectors stands alone."""
+        strips = list(self.tiles.vectors)
+        last = strips[-1]
+        if self.n % self.lanes and last.count > 1:
+            strips[-1:] = [
+                Strip(last.start, last.count - 1, last.size),
+                Strip(last.start + (last.count - 1) * last.size, 1, last.size),
+            ]
+        return strips
+
+    def _rows(self, vectors: int, n: Expr, masked: bool, first_call: Expr) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        number = 0
+        for strip in self.tiles.rows:
+
+            def tile(m: Expr, call: Expr, strip: Strip = strip) -> list[Stmt]:
+                return self._tile(strip.size, vectors, m, n, masked, binary("add", first_call, call))
+
+            stmts += self._strip_loop("m", strip, 1, number, tile)
+            number += strip.count
+        return stmts
+
+    def _strip_loop(
+        self, name: str, strip: Strip, unit: int, number: int, body: Callable[[Expr, Expr], list[Stmt]]
+    ) -> list[Stmt]:
+        """`body(offset, number)` for every piece of a strip; numbers count on from `number`."""
+        start, step = strip.start * unit, strip.size * unit
+        if strip.count == 1:
+            return body(const(start), const(number))
+        variable = Var(INT32, name, loc=self.loc)
+        done = binary("floordiv", binary("sub", variable, start), step)
+        stmts = body(variable, binary("add", done, number))
+        return [self._loop(variable, start, start + strip.count * step, step, stmts)]
+
+    def _loop(
+        self, variable: Var, start: int | Expr, stop: int | Expr, step: int, body: list[Stmt], kind: str = "serial"
+    ) -> For:
+        first, last = (cast(e, variable.dtype) for e in (start, stop))
+        seq = Seq(tuple(body), loc=self.loc)
+        return For(variable, first, last, const(step, variable.dtype), seq, kind, loc=self.loc)
+
+    def _unrolled(self, name: str, count: int, body: Callable[[Var], list[Stmt]]) -> Stmt:
+        variable = Var(INT32, name, loc=self.loc)
+        return self._loop(variable, 0, count, 1, body(variable), "unroll")
+
+    # --- one register tile -------------------------------------------------------------------------
+
+    def _tile(self, rows: int, vectors: int, m: Expr, n: Expr, masked: bool, call: Expr) -> list[Stmt]:
+        accumulators = self._register("acc", (rows, vectors))
+        b_row = self._register("b", (vectors,))
+        tile = _Tile(self, accumulators, b_row, rows, vectors, m, n, masked)
+        return [
+            Alloc(accumulators, loc=self.loc),
+            Alloc(b_row, loc=self.loc),
+            *tile.start(self.cleared),
+            *self._depth(tile, call),
+            tile.finish(),
+        ]
+
+    def _register(self, name: str, shape: tuple[int, ...]) -> Buffer:
+        return Buffer(name, tuple(const(s) for s in shape), self.vector, "register", loc=self.loc)
+
+    def _depth(self, tile: _Tile, call: Expr) -> list[Stmt]:
+        """The loop over K: some k an iteration, and a second loop for what is left."""
+        step, zero = self.unroll, const(0, self.index)
+        if step == 1:
+            return [self._over_k(zero, self.k, tile, call)]
+        whole = self.context.simplify(binary("mul", binary("floordiv", self.k, step), step))
+        loops: list[Stmt] = [self._over_k(zero, whole, tile, call)]
+        if not self.context.divisible(self.k, step):
+            k = Var(self.index, "k", loc=self.loc)
+            loops.append(self._loop(k, whole, self.k, 1, tile.step(k)))
+        return loops
+
+    def _over_k(self, start: Expr, stop: Expr, tile: _Tile, call: Expr) -> Stmt:
+        step = self.unroll
+        k = Var(self.index, "k", loc=self.loc)
+        body = self._prefetches(call, binary("floordiv", k, step), binary("floordiv", self.k, step))
+        if step == 1:
+            body += tile.step(k)
+        else:
+            body.append(self._unrolled("u", step, lambda u: tile.step(binary("add", k, u))))
+        return self._loop(k, start, stop, step, body)
+
+    def _prefetches(self, call: Expr, iteration: Expr, iterations: Expr) -> list[Stmt]:
+        """The lines of the hinted regions that this iteration of this register tile brings in."""
+        count = const_int(self.context.simplify(iterations))
+        longest = count if count is not None else self.context.bounds(iterations)[1]
+        calls = sum(r.count for r in self.tiles.rows) * sum(s.count for s in self._panels())
+        if not longest:
+            return []
+        number = binary("add", binary("mul", call, longest), iteration)
+        stmts: list[Stmt] = []
+        for hint in self.hints:
+            stmts += _lines(hint, number, calls * longest)
+        return stmts
+
+
+@dataclass(slots=True)
+class _Tile:
+    """A tile of the result in registers."""
+
+    blocks: _Blocks
+    accumulators: Buffer
+    b_row: Buffer
+    rows: int
+    vectors: int
+    m: Expr
+    n: Expr
+    masked: bool
+
+    def start(self, cleared: Expr) -> list[Stmt]:
+        """Accumulators from the result, or 0."""
+        zero = Broadcast(self.blocks.vector, const(0, self.blocks.element), loc=self.blocks.loc)
+        clear = self._each(lambda i, j: Store(self.accumulators, (i, j), zero, loc=self.blocks.loc))
+        load = self._each(lambda i, j: Store(self.accumulators, (i, j), self._old(i, j), loc=self.blocks.loc))
+        if isinstance(cleared, Const):
+            return [clear if cleared.value else load]
+        loc = self.blocks.loc
+        return [If(cleared, Seq((clear,), loc=loc), Seq((load,), loc=loc), loc=loc)]
+
+    def step(self, k: Expr) -> list[Stmt]:
+        """One k for the whole tile."""
+        blocks, loc = self.blocks, self.blocks.loc
+        gemm, vector = blocks.gemm, blocks.vector
+
+        def multiply(a: Var, i: Var, j: Var) -> Stmt:
+            b = Load(vector, self.b_row, (j,), loc=loc)
+            old = Load(vector, self.accumulators, (i, j), loc=loc)
+            return Store(self.accumulators, (i, j), _multiply_add(a, b, old, blocks.fused, loc), loc=loc)
+
+        def row(i: Var) -> list[Stmt]:
+            m = binary("add", self.m, i)
+            element = _element(gemm.a, (k, m) if gemm.transpose_a else (m, k), loc)
+            a = Var(vector, "a", loc=loc)
+            value = Broadcast(vector, cast(element, blocks.element, loc=loc), loc=loc)
+            return [
+                Let(a, value, loc=loc),
+                blocks._unrolled("j", self.vectors, lambda j: [multiply(a, i, j)]),
+            ]
+
+        def load_b(j: Var) -> list[Stmt]:
+            b = self._vector(gemm.b, k, j)
+            return [Store(self.b_row, (j,), cast(b, vector, loc=loc), loc=loc)]
+
+        return [blocks._unrolled("j", self.vectors, load_b), blocks._unrolled("i", self.rows, row)]
+
+    def finish(self) -> Stmt:
+        """The accumulators into the result."""
+        loc = self.blocks.loc
+
+        def store(i: Var, j: Var) -> Stmt:
+            c = self.blocks.gemm.c
+            value = cast(Load(self.blocks.vector, self.accumulators, (i, j), loc=loc), c.buffer.dtype, loc=loc)
+            return Store(c.buffer, self._indices(c, binary("add", self.m, i), j), value, self._mask(j), loc=loc)
+
+        return self._each(store)
+
+    def _old(self, i: Var, j: Var) -> Expr:
+        return cast(self._vector(self.blocks.gemm.c, binary("add", self.m, i), j), self.blocks.vector)
+
+    def _each(self, make: Callable[[Var, Var], Stmt]) -> Stmt:
+        blocks = self.blocks
+        return blocks._unrolled("i", self.rows, lambda i: [blocks._unrolled("j", self.vectors, lambda j: [make(i, j)])])
+
+    def _column(self, j: Var) -> Expr:
+        return binary("add", self.n, binary("mul", j, self.blocks.lanes))
+
+    def _vector(self, region: Region, row: Expr, j: Var) -> Load:
+        kind = region.buffer.dtype.with_lanes(self.blocks.lanes)
+        return Load(kind, region.buffer, self._indices(region, row, j), self._mask(j), loc=self.blocks.loc)
+
+    def _indices(self, region: Region, row: Expr, j: Var) -> tuple[Expr, ...]:
+        """The indices of a vector of a row of a matrix region."""
+        first, second = matrix_axes(region) or (0, 1)
+        indices = list(region.starts)
+        indices[first] = binary("add", region.starts[first], row)
+        base = binary("add", region.starts[second], self._column(j))
+        indices[second] = Ramp(base.dtype.with_lanes(self.blocks.lanes), base, const(1, base.dtype))
+        return tuple(indices)
+
+    def _mask(self, j: Var) -> Expr | None:
+        """Which lanes are columns of the result; None for all."""
+        if not self.masked:
+            return None
+        lanes, base = self.blocks.lanes, self._column(j)
+        kind = base.dtype.with_lanes(lanes)
+        limit = Broadcast(kind, const(self.blocks.n, base.dtype))
+        return Binary(BOOL.with_lanes(lanes), "lt", Ramp(kind, base, const(1, base.dtype)), limit)
+
+
+def _element(region: Region, at: tuple[Expr, Expr], loc: Location | None) -> Load:
+    """Element `at` of a matrix region."""
+    indices = list(region.starts)
+    for axis, offset in zip(matrix_axes(region) or (0, 1), at, strict=True):
+        indices[axis] = binary("add", region.starts[axis], offset)
+    return Load(region.buffer.dtype, region.buffer, tuple(indices), loc=loc)
+
+
+def _multiply_add(a: Expr, b: Expr, c: Expr, fused: bool, loc: Location | None) -> Expr:
+    if fused:
+        return Call(a.dtype, "fma", (a, b, c), loc=loc)
+    return binary("add", binary("mul", a, b, loc=loc), c, loc=loc)
+
+
+def _lines(hint: Prefetch, number: Expr, slots: int) -> list[Stmt]:
+    """Prefetches of a hinted matrix region: in slot `number` of `slots` one cache line, or some where there are more lines."""
+    region = hint.region
+    axes = matrix_axes(region)
+    extents = [const_int(e) for e in region.extents]
+    if axes is None or axes[1] != len(extents) - 1 or None in extents:
+        return []
+    rows, columns = (extents[a] or 0 for a in axes)
+    line = max(1, CACHE_LINE * 8 // region.buffer.dtype.bits)
+    lines_a_row = -(-columns // line)
+    each = -(-rows * lines_a_row // slots)
+    stmts: list[Stmt] = []
+    for part in range(each):
+        position = binary("add", binary("mul", number, each), part)
+        row = binary("min", binary("floordiv", position, lines_a_row), rows - 1)
+        column = binary("mul", binary("floormod", position, lines_a_row), line)
+        starts = list(region.starts)
+        for axis, offset in zip(axes, (row, column), strict=True):
+            starts[axis] = binary("add", starts[axis], offset)
+        one = tuple(const(1) for _ in starts)
+        stmts.append(Prefetch(Region(region.buffer, tuple(starts), one, loc=hint.loc), loc=hint.loc))
+    return stmts
