@@ -384,14 +384,21 @@ def int_to_float(
 
 
 def _leading_53_bits(w: Writer, value: Value, signed: bool, odd: bool) -> Value:
-    """A 64-bit integer that float64 holds: where it has more than 53 bits, the last 11 become 0 or, if `odd`, a sticky bit."""
-    b = Bits(w, value.lanes, 64)
+    """A 64-bit integer that float64 holds: bits beyond the leading 53 are dropped; `odd` leaves a sticky bit for them.
+
+    With `odd` all of the last 11 bits go where there are too many: no format that is rounded to afterwards has them.
+    """
+    lanes = value.lanes
+    b = Bits(w, lanes, 64)
     negative = b.test("slt", value, 0)
     magnitude = w.select(negative, w.bin("sub", b.const(0), value), value) if signed else value
-    large = b.test("ugt", b.op("lshr", magnitude, 53), 0)
-    kept = b.op("and", magnitude, ~0x7FF)
     if odd:
-        rest = b.test("ne", b.op("and", magnitude, 0x7FF), 0)
-        kept = w.select(rest, b.op("or", kept, 0x800), kept)
-    magnitude = w.select(large, kept, magnitude)
-    return w.select(negative, w.bin("sub", b.const(0), magnitude), magnitude) if signed else magnitude
+        large = b.test("ne", b.op("lshr", magnitude, 53), 0)
+        sticky = b.test("ne", b.op("and", magnitude, 0x7FF), 0)
+        cut = b.op("and", magnitude, ~0x7FF)
+        kept = w.select(large, w.select(sticky, b.op("or", cut, 0x800), cut), magnitude)
+    else:
+        spare = w.intrinsic("ctlz", magnitude, integer(0, 1))
+        drop = w.intrinsic("smax", w.bin("sub", b.const(11), spare), b.const(0))
+        kept = w.bin("and", magnitude, w.bin("shl", b.const(-1), drop))
+    return w.select(negative, w.bin("sub", b.const(0), kept), kept) if signed else kept

@@ -20,7 +20,7 @@ def rounded(value: float, dtype: DType) -> float:
         return to_float32(value)
     _, exponent = math.frexp(value)
     step = max(exponent - 1, -126) - _TF32_MANTISSA
-    return to_float32(math.ldexp(round(math.ldexp(value, -step)), step))
+    return math.copysign(to_float32(math.ldexp(round(math.ldexp(abs(value), -step)), step)), value)
 
 
 def narrow_code(value: float, dtype: DType) -> int:
