@@ -15,6 +15,7 @@ from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.pipeline import Pass, run_passes
 from tilewright.passes.prepare_gemm import prepare_gemm
 from tilewright.passes.privatise import privatise
+from tilewright.passes.stream_stores import stream_stores
 from tilewright.passes.transpose_tiles import transpose_tiles
 from tilewright.passes.vectorise import vectorise
 from tilewright.target import Target
@@ -32,6 +33,7 @@ SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("guard_accesses", guard_accesses),
     Pass("vectorise", vectorise),
     Pass("lower_gemm", lower_gemm),
+    Pass("stream_stores", stream_stores),
 )
 
 

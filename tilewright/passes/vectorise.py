@@ -14,7 +14,7 @@ to lane) leaves its nest scalar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from tilewright.analysis.index import IndexContext
@@ -44,16 +44,8 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.neutral import neutral_value
 from tilewright.ir.node import Node
 from tilewright.ir.rewriter import Rewriter, substitute, walk
-from tilewright.ir.stmt import (
-    Alloc,
-    For,
-    If,
-    Let,
-    Parallel,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.ir.stmt import Alloc, Atomic, For, If, Let, Parallel, Seq, Stmt, Store
+from tilewright.ir.structural import key
 from tilewright.options import CompileOptions
 from tilewright.passes.guard_accesses import conjunction
 from tilewright.target import Target
@@ -166,7 +158,10 @@ def _vector_loop(variable: Var, extent: Expr, lanes: int, body: Seq) -> Seq:
     whole: Expr = const(known // lanes * lanes, kind) if known is not None else _round_down(cast(extent, kind), lanes)
     stmts: list[Stmt] = []
     if known is None or known >= lanes:
-        inner = Vectoriser(variable, base, lanes, None).sequence(body)
+        vectoriser = Vectoriser(variable, base, lanes, None)
+        vectoriser.hoists = known is not None
+        inner = vectoriser.sequence(body)
+        stmts.extend(vectoriser.hoisted)
         stmts.append(For(base, const(0, kind), whole, step, inner, loc=loc))
     if known is None or known % lanes:
         ramp = Ramp(kind.with_lanes(lanes), whole, const(1, kind))
@@ -196,11 +191,26 @@ class Vectoriser:
         self.vectors: dict[int, Var] = {}
         self.renamed: dict[int, Var] = {}
         self.private: dict[int, Buffer] = {}
+        self.hoists = False
+        self.hoisted: list[Let] = []
+        self.invariants: dict[Hashable, Var] = {}
+        self.written: set[int] = set()
+        self.inside = 0  # branches and loops around the present statement
 
     # --- statements --------------------------------------------------------------------------------
 
     def sequence(self, body: Seq) -> Seq:
         """A Seq of vector code.  Raises NotVectorisable."""
+        if not self.inside:
+            self.written |= {id(node.buffer) for node in walk(body) if isinstance(node, (Store, Alloc))}
+            self.written |= {id(node.dst.buffer) for node in walk(body) if isinstance(node, Atomic)}
+        self.inside += 1
+        try:
+            return self._sequence(body)
+        finally:
+            self.inside -= 1
+
+    def _sequence(self, body: Seq) -> Seq:
         stmts: list[Stmt] = []
         for stmt in body.stmts:
             handler = _STATEMENTS.get(type(stmt))
@@ -415,12 +425,29 @@ class Vectoriser:
         own = self.expr(item.mask) if item.mask is not None else None
         uniform = all(i.dtype.lanes == 1 for i in indices) and (own is None or own.dtype.lanes == 1)
         if uniform and (self.mask is None or self.some_lane_on or not indices):
-            return Load(item.dtype, item.buffer, indices, own, loc=item.loc)
+            return self._invariant(Load(item.dtype, item.buffer, indices, own, loc=item.loc))
         mask = conjunction([m for m in (self.mask, own) if m is not None])
         if all(i.dtype.lanes == 1 for i in indices):
             indices = (*indices[:-1], self.vector(indices[-1]))
         kind = item.dtype.with_lanes(self.lanes)
         return Load(kind, item.buffer, indices, None if mask is None else self._lanes_of(mask), loc=item.loc)
+
+    def _invariant(self, item: Load) -> Expr:
+        """A load that is the same in every iteration, taken out of the loop where it is executed in any case."""
+        movable = self.hoists and self.inside == 1 and id(item.buffer) not in self.written and item.mask is None
+        if not movable or item.buffer.view_of is not None or any(_mentions(i, self.base) for i in item.indices):  # type: ignore[arg-type]
+            return item
+        if any(isinstance(n, Var) and self._is_bound_here(n) for i in item.indices for n in walk(i)):
+            return item
+        name = key(item)
+        if name not in self.invariants:
+            self.invariants[name] = Var(item.dtype, f"{item.buffer.name}_here", loc=item.loc)
+            self.hoisted.append(Let(self.invariants[name], item, loc=item.loc))
+        return self.invariants[name]
+
+    def _is_bound_here(self, variable: Var) -> bool:
+        """Whether a variable is bound inside the loop."""
+        return any(variable is v for v in (*self.renamed.values(), *self.vectors.values()))
 
     def _call(self, item: Call) -> Expr:
         args = [self.expr(a) for a in item.args]
