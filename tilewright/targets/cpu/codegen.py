@@ -11,6 +11,11 @@ from tilewright.target import Target
 _RELOCATION = "pic"
 _CODE_MODEL = "small"
 
+# Register buffers and variables become SSA values; the rest is tidying up: the emitter has already shared and
+# hoisted what can be.  LLVM's own pipelines take ten times as long for the same code, and some of their passes
+# lengthen the lifetimes of accumulators until these no longer fit into the registers.
+_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
+
 
 @cache
 def _llvm() -> Any:
@@ -41,10 +46,10 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
         raise CompileError(f"the emitted LLVM IR is not valid: {error}", hint="this is a bug of the compiler") from None
     if level == 0:
         return module
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = llvm.create_new_module_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level)))
     return module
 
 

@@ -24,6 +24,8 @@ from tilewright.targets.cpu.values import Linear, Value, compute_scalar, integer
 from tilewright.targets.cpu.writer import Module, Writer
 
 ABI = 1
+_CHUNK = 8  # blocks that a worker takes at once, at most
+_SHARES = 6  # ... and at most a 64th (2 to the 6th) of all, so that workers end together
 _ATTRIBUTES = "nounwind"
 
 
@@ -211,18 +213,38 @@ class _BodyEmitter(StatementEmitter):
     # --- blocks -----------------------------------------------------------------------------------------
 
     def block_loop(self, stmt: Launch) -> None:
-        """Take blocks from the counter until none is left or the kernel has been stopped."""
+        """Take blocks from the counter until none is left or the kernel has been stopped.
+
+        A few consecutive blocks at a time where there are many, so that what a block leaves in the cache, or asks
+        for ahead, is of use to the next.
+        """
         w = self.w
+        total = Value("%total", "i64")
+        chunk = w.intrinsic(
+            "umax", w.intrinsic("umin", w.bin("lshr", total, integer(_SHARES)), integer(_CHUNK)), integer(1)
+        )
+        position, limit = w.alloca("i64", "position", 8), w.alloca("i64", "limit", 8)
+        for slot in (position, limit):
+            w.emit(f"store i64 0, ptr {slot.text}, align 8")
         before = w.hoist_point()
         w.jump("next")
         w.open(before)
         w.place("next")
-        number = w.ins("atomicrmw add ptr %counter, i64 1 monotonic, align 8", "i64", hint="block")
-        more = w.icmp("slt", number, Value("%total", "i64"))
         stopped = w.ins("load atomic i64, ptr %status monotonic, align 8", "i64")
-        go = w.bin("and", more, w.icmp("eq", stopped, integer(0)))
-        w.branch(go, "run", self.done)
+        w.branch(w.icmp("eq", stopped, integer(0)), "go_on", self.done)
+        w.place("go_on")
+        following = w.ins(f"load i64, ptr {position.text}, align 8", "i64")
+        end = w.ins(f"load i64, ptr {limit.text}, align 8", "i64")
+        w.branch(w.icmp("slt", following, end), "run", "take")
+        w.place("take")
+        first = w.ins(f"atomicrmw add ptr %counter, i64 {chunk.text} monotonic, align 8", "i64", hint="first")
+        more = w.icmp("slt", first, total)
+        w.emit(f"store i64 {first.text}, ptr {position.text}, align 8")
+        w.emit(f"store i64 {w.intrinsic('smin', w.bin('add', first, chunk), total).text}, ptr {limit.text}, align 8")
+        w.branch(more, "run", self.done)
         w.place("run")
+        number = w.ins(f"load i64, ptr {position.text}, align 8", "i64", hint="block")
+        w.emit(f"store i64 {w.bin('add', number, integer(1)).text}, ptr {position.text}, align 8")
         self._decode(stmt, number)
         self.statement(stmt.body)
         w.jump("next")

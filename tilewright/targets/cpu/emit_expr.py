@@ -275,7 +275,7 @@ class Emitter:
         if op == "not" and dtype.is_bool:
             return Item(dtype, value=w.bin("xor", value, integer(1, 1, value.lanes)))
         if op == "neg" and dtype.is_float:
-            return self.rounded(w.ins(f"fneg {value.operand}", value.type, value.lanes), dtype)
+            return self.rounded(w.op(f"fneg {value.operand}", value.type, value.lanes, value), dtype)
         if dtype.is_int and op in ("neg", "bitnot"):
             base = integer(-(op == "bitnot"), int(value.scalar_type[1:]), value.lanes)
             return self.rounded(w.bin("sub", base, value), dtype)

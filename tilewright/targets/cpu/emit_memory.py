@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ Indices = tuple[Expr, ...]
 
 _WIDEST_STORE = 64
 """Bytes of the widest store instruction; longer vectors are stored in pieces."""
+_STREAM_PIECE = 16
+"""Bytes of the narrowest streaming vector store."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +142,8 @@ def _addresses(emitter: Emitter, place: Place, indices: Indices, lanes: int) -> 
     base = _address(w, place, scalar)
     if total is None:
         raise VerificationError(f"the access to {place.buffer.name} has no vector index")
-    return w.ins(f"getelementptr {place.element}, ptr {base.text}, {total.operand}", vector_type("ptr", lanes), lanes)
+    rhs = f"getelementptr {place.element}, ptr {base.text}, {total.operand}"
+    return w.op(rhs, vector_type("ptr", lanes), lanes, base, total)
 
 
 # --- loads ----------------------------------------------------------------------------------------------
@@ -182,7 +186,7 @@ def _plain_load(w: Writer, access: Access, pointer: Value) -> Value:
 
 
 def _or_zeros(w: Writer, mask: Value, pointer: Value) -> Value:
-    return w.ins(f"select i1 {mask.text}, ptr {pointer.text}, ptr {ZEROS}", "ptr")
+    return w.op(f"select i1 {mask.text}, ptr {pointer.text}, ptr {ZEROS}", "ptr", 1, mask, pointer)
 
 
 def _masked_load(w: Writer, access: Access, pointer: Value, mask: Value) -> Value:
@@ -265,13 +269,16 @@ def _plain_store(w: Writer, access: Access, value: Value, align: int = 0, extra:
 def _conditional_store(w: Writer, access: Access, value: Value, mask: Value) -> None:
     """The mask is one bool for all lanes."""
     do, skip = w.name("store"), w.name("stored")
+    before = w.hoist_point()
     w.branch(mask, do, skip)
+    w.open(before, branch=True)
     w.place(do)
     if access.pointers is not None:
         _scatter(w, access, access.pointers, value, None)
     else:
         _plain_store(w, access, value)
     w.jump(skip)
+    w.close()
     w.place(skip)
 
 
@@ -296,20 +303,45 @@ def _scatter(w: Writer, access: Access, pointers: Value, value: Value, mask: Val
 
 
 def _streaming_store(w: Writer, access: Access, value: Value) -> None:
-    """Past the caches where the address has the vector's alignment, which such stores need."""
+    """Past the caches: whole where the address has the vector's alignment, in pieces where it has a piece's.
+
+    Streaming stores need the alignment of their width; arrays of NumPy begin 16 bytes into a page.
+    """
     pointer = access.pointer
     assert pointer is not None
     size = min(access.align * access.lanes, _WIDEST_STORE)
     w.streaming = True
     address = w.ins(f"ptrtoint ptr {pointer.text} to i64", "i64")
-    low = w.bin("and", address, integer(size - 1))
-    aligned = w.icmp("eq", low, integer(0))
-    stream, plain, done = w.name("stream"), w.name("plain"), w.name("done")
-    w.branch(aligned, stream, plain)
-    w.place(stream)
-    _plain_store(w, access, value, size, f", !nontemporal {w.module.one()}")
-    w.jump(done)
-    w.place(plain)
+    done = w.name("done")
+    hint = f", !nontemporal {w.module.one()}"
+    _if_aligned(w, address, size, done, lambda: _plain_store(w, access, value, size, hint))
+    if size > _STREAM_PIECE and access.lanes * access.align == size:
+        _if_aligned(w, address, _STREAM_PIECE, done, lambda: _stream_pieces(w, access, value, size, hint))
     _plain_store(w, access, value)
     w.jump(done)
     w.place(done)
+
+
+def _if_aligned(w: Writer, address: Value, size: int, done: str, store: Callable[[], None]) -> None:
+    """`store` and go to `done` where the address is a multiple of `size`, else go on."""
+    aligned = w.icmp("eq", w.bin("and", address, integer(size - 1)), integer(0))
+    stream, other = w.name("stream"), w.name("other")
+    before = w.hoist_point()
+    w.branch(aligned, stream, other)
+    w.open(before, branch=True)
+    w.place(stream)
+    store()
+    w.jump(done)
+    w.close()
+    w.place(other)
+
+
+def _stream_pieces(w: Writer, access: Access, value: Value, size: int, hint: str) -> None:
+    pointer = access.pointer
+    assert pointer is not None
+    count = size // _STREAM_PIECE
+    lanes = value.lanes // count
+    for piece in range(count):
+        part = w.shuffle(value, None, tuple(range(piece * lanes, (piece + 1) * lanes)))
+        at = w.ins(f"getelementptr i8, ptr {pointer.text}, i64 {piece * _STREAM_PIECE}", "ptr")
+        w.emit(f"store {part.operand}, ptr {at.text}, align {_STREAM_PIECE}{access.place.tags}{hint}")

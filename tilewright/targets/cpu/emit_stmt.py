@@ -126,7 +126,7 @@ class StatementEmitter(Emitter):
         w.branch(condition, then, otherwise)
         for label, body in ((then, stmt.then_body), (otherwise, stmt.else_body)):
             if body is not None:
-                w.open(before)
+                w.open(before, branch=True)
                 w.place(label)
                 self.statement(body)
                 w.jump(end)
@@ -168,7 +168,7 @@ class StatementEmitter(Emitter):
         before = w.hoist_point()
         for number in values:
             following = w.name("next")
-            w.open(before)
+            w.open(before, branch=True)
             self._bind(stmt.var, Linear.constant(number))
             with self._in_loop(end, following):
                 self.statement(stmt.body)

@@ -93,9 +93,14 @@ class Module:
 
 @dataclass(slots=True)
 class Region:
-    """A structured piece of code.  before: lines of the enclosing region that run before this one."""
+    """A structured piece of code.
+
+    before: lines of the enclosing region that run before this one.  floor: depth of the innermost branch around
+    the code; what may be costly is not moved out of it.
+    """
 
     before: list[Any]
+    floor: int = 0
     lines: list[Any] = field(default_factory=list)
     memo: dict[str, Value] = field(default_factory=dict)
 
@@ -154,9 +159,9 @@ class Writer:
         self.regions[-1].lines.append(place)
         return place
 
-    def open(self, before: list[Any]) -> None:
+    def open(self, before: list[Any], *, branch: bool = False) -> None:
         """Open a nested region; `before` is from `hoist_point`, with only the jump into the region after it."""
-        region = Region(before)
+        region = Region(before, len(self.regions) if branch else self.regions[-1].floor)
         self.regions[-1].lines.append(region.lines)
         self.regions.append(region)
 
@@ -167,9 +172,7 @@ class Writer:
     # --- instructions ---------------------------------------------------------------------------
 
     def ins(self, rhs: str, type_text: str, lanes: int = 1, hint: str = "") -> Value:
-        """An instruction here."""
-        if self._depth is not None:
-            return self._at(self._depth, rhs, type_text, lanes)
+        """An instruction here, which may read or write memory."""
         text = f"%{self.name(hint)}"
         self.regions[-1].lines.append(f"{text} = {rhs}")
         return Value(text, type_text, lanes, None, len(self.regions) - 1)
@@ -177,6 +180,15 @@ class Writer:
     def pure(self, rhs: str, type_text: str, lanes: int, *operands: Value) -> Value:
         """An instruction that reads no memory and cannot trap, as far out as its operands allow, once."""
         return self._at(max([o.depth for o in operands], default=0), rhs, type_text, lanes)
+
+    def op(self, rhs: str, type_text: str, lanes: int, *operands: Value) -> Value:
+        """As `pure`, for an instruction that may be costly: it is moved out of loops, but not out of branches."""
+        if self._depth is not None:
+            return self._at(self._depth, rhs, type_text, lanes)
+        depth = self.regions[-1].floor
+        for operand in operands:
+            depth = max(depth, operand.depth)
+        return self._at(depth, rhs, type_text, lanes)
 
     @contextmanager
     def hoisting(self, *operands: Value) -> Iterator[None]:
@@ -207,21 +219,21 @@ class Writer:
 
     def bin(self, op: str, a: Value, b: Value) -> Value:
         """`op` on two values of one type."""
-        return self.ins(f"{op} {a.type} {a.text}, {b.text}", a.type, a.lanes)
+        return self.op(f"{op} {a.type} {a.text}, {b.text}", a.type, a.lanes, a, b)
 
     def icmp(self, predicate: str, a: Value, b: Value) -> Value:
         """Integer comparison."""
-        return self.ins(f"icmp {predicate} {a.type} {a.text}, {b.text}", vector_type("i1", a.lanes), a.lanes)
+        return self.op(f"icmp {predicate} {a.type} {a.text}, {b.text}", vector_type("i1", a.lanes), a.lanes, a, b)
 
     def fcmp(self, predicate: str, a: Value, b: Value) -> Value:
         """Float comparison."""
-        return self.ins(f"fcmp {predicate} {a.type} {a.text}, {b.text}", vector_type("i1", a.lanes), a.lanes)
+        return self.op(f"fcmp {predicate} {a.type} {a.text}, {b.text}", vector_type("i1", a.lanes), a.lanes, a, b)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         """`a` where `condition`, else `b`."""
         if condition.lanes == 1 and condition.number is not None:
             return a if condition.number else b
-        return self.ins(f"select {condition.operand}, {a.operand}, {b.operand}", a.type, a.lanes)
+        return self.op(f"select {condition.operand}, {a.operand}, {b.operand}", a.type, a.lanes, condition, a, b)
 
     def convert(self, op: str, a: Value, scalar: str) -> Value:
         """A conversion instruction to `scalar` lanes; integers of the same width are left alone."""
@@ -231,13 +243,13 @@ class Writer:
         if a.number is not None and op in ("sext", "zext", "trunc"):
             number = a.number & ((1 << width(a.scalar_type)) - 1) if op == "zext" else a.number
             return integer(number, width(scalar), a.lanes)
-        return self.ins(f"{op} {a.operand} to {result}", result, a.lanes)
+        return self.op(f"{op} {a.operand} to {result}", result, a.lanes, a)
 
     def bitcast(self, a: Value, type_text: str, lanes: int) -> Value:
         """The bits of `a` as another type."""
         if a.type == type_text:
             return a
-        return self.ins(f"bitcast {a.operand} to {type_text}", type_text, lanes)
+        return self.op(f"bitcast {a.operand} to {type_text}", type_text, lanes, a)
 
     def as_bits(self, a: Value) -> Value:
         """A float's bits as an integer."""
@@ -245,9 +257,9 @@ class Writer:
         return self.bitcast(a, vector_type(bits, a.lanes), a.lanes)
 
     def call(self, name: str, result: str, lanes: int, *arguments: Value) -> Value:
-        """A call of a function that is declared or defined in this module."""
+        """A call of a function without effects that is declared or defined in this module."""
         text = ", ".join([a.operand for a in arguments])
-        return self.ins(f"call {result} @{name}({text})", result, lanes)
+        return self.op(f"call {result} @{name}({text})", result, lanes, *arguments)
 
     def intrinsic(self, name: str, a: Value, *more: Value) -> Value:
         """The LLVM intrinsic `name`, overloaded on and giving the first operand's type."""
@@ -278,11 +290,12 @@ class Writer:
 
     def extract(self, vector: Value, lane: int) -> Value:
         """One lane."""
-        return self.ins(f"extractelement {vector.operand}, i64 {lane}", vector.scalar_type)
+        return self.op(f"extractelement {vector.operand}, i64 {lane}", vector.scalar_type, 1, vector)
 
     def insert(self, vector: Value, lane_value: Value, lane: int) -> Value:
         """`vector` with one lane replaced."""
-        return self.ins(f"insertelement {vector.operand}, {lane_value.operand}, i64 {lane}", vector.type, vector.lanes)
+        rhs = f"insertelement {vector.operand}, {lane_value.operand}, i64 {lane}"
+        return self.op(rhs, vector.type, vector.lanes, vector, lane_value)
 
     def splat(self, scalar: Value, lanes: int) -> Value:
         """`scalar` in every lane."""
@@ -308,9 +321,8 @@ class Writer:
         picked = ", ".join([f"i32 {lane}" for lane in lanes])
         other = b.text if b is not None else "poison"
         result = vector_type(scalar, len(lanes))
-        return self.ins(
-            f"shufflevector {a.operand}, {a.type} {other}, <{len(lanes)} x i32> <{picked}>", result, len(lanes)
-        )
+        rhs = f"shufflevector {a.operand}, {a.type} {other}, <{len(lanes)} x i32> <{picked}>"
+        return self.op(rhs, result, len(lanes), a, b or a)
 
     def halves(self, vector: Value) -> tuple[Value, Value]:
         """The lower and the upper half of the lanes."""
