@@ -6,12 +6,14 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.chunk_gemm import chunk_gemm
+from tilewright.passes.fuse_loops import fuse_loops
 from tilewright.passes.guard_accesses import guard_accesses
 from tilewright.passes.inline_index import inline_index
 from tilewright.passes.lower_gemm import lower_gemm
 from tilewright.passes.lower_loops import lower_loops
 from tilewright.passes.lower_reduce import lower_reduce
 from tilewright.passes.lower_tiles import lower_tiles
+from tilewright.passes.overlap_copies import overlap_copies
 from tilewright.passes.pipeline import Pass, run_passes
 from tilewright.passes.prepare_gemm import prepare_gemm
 from tilewright.passes.privatise import privatise
@@ -24,10 +26,12 @@ from tilewright.target import Target
 SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("inline_index", inline_index),
     Pass("chunk_gemm", chunk_gemm),
+    Pass("overlap_copies", overlap_copies),
     Pass("prepare_gemm", prepare_gemm),
     Pass("transpose_tiles", transpose_tiles),
-    Pass("lower_reduce", lower_reduce),
     Pass("lower_tiles", lower_tiles),
+    Pass("fuse_loops", fuse_loops),
+    Pass("lower_reduce", lower_reduce),
     Pass("lower_loops", lower_loops),
     Pass("privatise", privatise),
     Pass("guard_accesses", guard_accesses),

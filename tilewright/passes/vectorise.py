@@ -14,10 +14,12 @@ to lane) leaves its nest scalar.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from tilewright.analysis.index import IndexContext
+from tilewright.ir.dtype import DType
 from tilewright.ir.expr import (
     BOOL,
     Binary,
@@ -157,8 +159,9 @@ def _vector_loop(variable: Var, extent: Expr, lanes: int, body: Seq) -> Seq:
     base = Var(kind, variable.name, loc=variable.loc)
     whole: Expr = const(known // lanes * lanes, kind) if known is not None else _round_down(cast(extent, kind), lanes)
     stmts: list[Stmt] = []
+    sums = LaneSums(lanes)
     if known is None or known >= lanes:
-        vectoriser = Vectoriser(variable, base, lanes, None)
+        vectoriser = Vectoriser(variable, base, lanes, None, sums)
         vectoriser.hoists = known is not None
         inner = vectoriser.sequence(body)
         stmts.extend(vectoriser.hoisted)
@@ -167,11 +170,43 @@ def _vector_loop(variable: Var, extent: Expr, lanes: int, body: Seq) -> Seq:
         ramp = Ramp(kind.with_lanes(lanes), whole, const(1, kind))
         limit = Broadcast(kind.with_lanes(lanes), cast(extent, kind))
         mask = Binary(BOOL.with_lanes(lanes), "lt", ramp, limit)
-        tail = Vectoriser(variable, whole, lanes, mask).sequence(body)
+        tail = Vectoriser(variable, whole, lanes, mask, sums).sequence(body)
         if known is None:
             tail = Seq((If(binary("lt", whole, extent), tail, loc=loc),), loc=loc)
         stmts.extend(tail.stmts if known is None else [Seq(tail.stmts, loc=loc)])
-    return Seq(tuple(stmts), loc=loc)
+    return Seq((*sums.before, *stmts, *sums.after), loc=loc)
+
+
+class LaneSums:
+    """Partial values of reducers, one for each lane, that are joined after the loop."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        self.before: list[Stmt] = []
+        self.after: list[Stmt] = []
+        self._found: dict[Hashable, Buffer] = {}
+
+    def buffer(self, op: str, element: Load, dtype: DType) -> Buffer:
+        """The lanes that take the updates of `element`, which is the same in every iteration."""
+        name = (op, key(element))
+        found = self._found.get(name)
+        if found is None:
+            loc = element.loc
+            vector = dtype.with_lanes(self.lanes)
+            found = self._found[name] = Buffer(f"{element.buffer.name}_lanes", (), vector, "register", loc=loc)
+            start = Broadcast(vector, lane_start(op, dtype), loc=loc)
+            self.before += [Alloc(found, loc=loc), Store(found, (), start, loc=loc)]
+            joined = VectorReduce(dtype, op, Load(vector, found, (), loc=loc), loc=loc)
+            combined = binary(op, cast(element, dtype), joined, loc=loc)
+            self.after.append(Store(element.buffer, element.indices, cast(combined, element.dtype), loc=loc))
+        return found
+
+
+def lane_start(op: str, dtype: DType) -> Expr:
+    """What changes nothing: for max and min of floats NaN, which they leave out."""
+    if dtype.is_float and op in ("max", "min"):
+        return const(math.nan, dtype)
+    return neutral_value(op, dtype)
 
 
 def _round_down(extent: Expr, lanes: int) -> Expr:
@@ -181,7 +216,8 @@ def _round_down(extent: Expr, lanes: int) -> Expr:
 class Vectoriser:
     """Rewrites a loop body for `lanes` iterations at once: `variable` is base, base + 1, ..."""
 
-    def __init__(self, variable: Var, base: Expr, lanes: int, mask: Expr | None) -> None:
+    def __init__(self, variable: Var, base: Expr, lanes: int, mask: Expr | None, sums: LaneSums) -> None:
+        self.sums = sums
         self.variable = variable
         self.base = base
         self.lanes = lanes
@@ -273,20 +309,26 @@ class Vectoriser:
         """All lanes store to one element: a reducer's update, or the same value from all."""
         update = self._reducer_update(stmt)
         if update is not None:
-            op, term = update
-            lanes = self.vector(self.expr(term))
-            if mask is not None:
-                neutral = neutral_value(op, lanes.dtype.scalar)
-                filler = Broadcast(lanes.dtype, neutral)
-                lanes = Select(lanes.dtype, self._lanes_of(mask), lanes, filler, loc=stmt.loc)
-            joined = VectorReduce(lanes.dtype.scalar, op, lanes, loc=stmt.loc)
-            element = stmt.buffer.dtype
-            old = Load(element, stmt.buffer, indices, loc=stmt.loc)
-            combined = binary(op, cast(old, joined.dtype), joined, loc=stmt.loc)
-            return Store(stmt.buffer, indices, cast(combined, element), loc=stmt.loc)
+            return self._update_lanes(stmt, *update, indices, mask)
         if value.dtype.lanes > 1 or mask is not None:
             raise NotVectorisable("lanes store to one element")
         return Store(stmt.buffer, indices, value, None, stmt.nontemporal, loc=stmt.loc)
+
+    def _update_lanes(self, stmt: Store, op: str, term: Expr, indices: tuple[Expr, ...], mask: Expr | None) -> Stmt:
+        """A reducer's update: lane by lane where the element is the same in every iteration, else joined at once."""
+        loc = stmt.loc
+        lanes = self.vector(self.expr(term))
+        if mask is not None:
+            filler = Broadcast(lanes.dtype, lane_start(op, lanes.dtype.scalar))
+            lanes = Select(lanes.dtype, self._lanes_of(mask), lanes, filler, loc=loc)
+        element = Load(stmt.buffer.dtype, stmt.buffer, indices, loc=loc)
+        if self.inside == 1 and not any(self._is_bound_here(n) for i in indices for n in walk(i) if isinstance(n, Var)):
+            kept = self.sums.buffer(op, element, lanes.dtype.scalar)
+            combined = Binary(lanes.dtype, op, Load(lanes.dtype, kept, (), loc=loc), lanes, loc=loc)
+            return Store(kept, (), combined, loc=loc)
+        joined = VectorReduce(lanes.dtype.scalar, op, lanes, loc=loc)
+        total = binary(op, cast(element, joined.dtype), joined, loc=loc)
+        return Store(stmt.buffer, indices, cast(total, element.dtype), loc=loc)
 
     def _reducer_update(self, stmt: Store) -> tuple[str, Expr] | None:
         """(op, x) for `r[i] = r[i] op x` on a reducer."""
