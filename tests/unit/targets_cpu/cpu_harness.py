@@ -163,7 +163,8 @@ def same_bits(mine, theirs, message=""):
     raw = f"u{mine.dtype.itemsize}"
     equal = mine.view(raw) == theirs.view(raw)
     if mine.dtype.kind not in "biu":
-        equal |= np.isnan(mine.astype(np.float64)) & np.isnan(theirs.astype(np.float64))
+        with np.errstate(invalid="ignore"):
+            equal |= np.isnan(mine.astype(np.float64)) & np.isnan(theirs.astype(np.float64))
     bad = np.flatnonzero(~equal.reshape(-1))
     assert not bad.size, f"{message} {bad.size} differ, first {bad[:4]}: {mine.flat[bad[:4]]} {theirs.flat[bad[:4]]}"
 

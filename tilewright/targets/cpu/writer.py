@@ -73,6 +73,10 @@ class Module:
         """Branch weights: the first label it is."""
         return self.shared_node('!{!"branch_weights", i32 2000, i32 1}')
 
+    def unlikely(self) -> str:
+        """Branch weights: the second label it is."""
+        return self.shared_node('!{!"branch_weights", i32 1, i32 2000}')
+
     def loop_node(self) -> str:
         """Loops are as they should be: LLVM neither unrolls nor vectorises them."""
         hints = [
