@@ -168,17 +168,17 @@ def float_binary(w: Writer, op: str, a: Value, b: Value) -> Value | None:
 
 
 def minimum(w: Writer, a: Value, b: Value) -> Value:
-    """The smaller; the other where one is NaN."""
-    return _pick_number(w, w.select(w.fcmp("olt", a, b), a, b), a, b)
+    """The smaller; the other where one is NaN.
+
+    LLVM's x86 code tests its first operand for NaN and selects by that: with the new value of a reduction there,
+    the test is not in the chain from one step to the next.
+    """
+    return w.intrinsic("minnum", b, a)
 
 
 def maximum(w: Writer, a: Value, b: Value) -> Value:
-    """The larger; the other where one is NaN."""
-    return _pick_number(w, w.select(w.fcmp("ogt", a, b), a, b), a, b)
-
-
-def _pick_number(w: Writer, picked: Value, a: Value, b: Value) -> Value:
-    return w.select(w.fcmp("uno", b, b), a, picked)
+    """The larger; the other where one is NaN.  As `minimum`."""
+    return w.intrinsic("maxnum", b, a)
 
 
 def extreme_nan(w: Writer, predicate: str, a: Value, b: Value) -> Value:
