@@ -274,7 +274,8 @@ class Printer:
         self._open(stmt, indent, f"parallel ({pairs})", stmt.body)
 
     def _copy(self, stmt: Copy, indent: str) -> None:
-        self._line(stmt, indent, f"copy {self.region(stmt.src)} -> {self.region(stmt.dst)}")
+        tail = " (overlap)" if stmt.overlap else ""
+        self._line(stmt, indent, f"copy {self.region(stmt.src)} -> {self.region(stmt.dst)}{tail}")
 
     def _transpose(self, stmt: Transpose, indent: str) -> None:
         self._line(stmt, indent, f"transpose {self.region(stmt.src)} -> {self.region(stmt.dst)}")

@@ -194,10 +194,15 @@ class Parallel(Stmt):
 
 @node
 class Copy(Stmt):
-    """dst = cast(src, dst.dtype), element by element; source and destination do not overlap."""
+    """dst = cast(src, dst.dtype), element by element; source and destination do not overlap.
+
+    `overlap`: set by passes; the next gemm in the same Seq has nothing to do with dst, so that the copy may be done
+    in between its steps.
+    """
 
     src: Region
     dst: Region
+    overlap: bool = False
 
 
 @node

@@ -18,7 +18,7 @@ VECTORS = (2, 3, 4, 1)
 ACCUMULATORS = 8
 # A panel of B (all its k for the vectors of a micro-kernel) stays in the level 1 cache beside the passing A and C.
 PANEL_SHARE = 0.7
-# Staged A and B and the result stay in the level 2 cache beside what is prefetched.
+# Two stages of A and B and the result stay in the level 2 cache.
 TILE_SHARE = 0.55
 # More k at a time than this gains nothing (measured: 128 to 256 are equal, 512 is slower).
 LONGEST_K = 256
@@ -54,7 +54,9 @@ def longest_k(target: Target, dtype: DType, m: int, n: int) -> int:
     size = dtype.nbytes
     k = LONGEST_K
     panel = min(n, VECTORS[0] * target.lanes(dtype.bits))
-    while k > 32 and (k * panel * size > PANEL_SHARE * level1 or (k * (m + n) + m * n) * size > TILE_SHARE * level2):
+    while k > 32 and (
+        k * panel * size > PANEL_SHARE * level1 or (2 * k * (m + n) + m * n) * size > TILE_SHARE * level2
+    ):
         k //= 2
     return k
 

@@ -15,8 +15,8 @@ becomes, for 32 vector registers of 16 lanes,
             unroll (i < 13, j < 2): C_local[m + i, n + j * 16 +: 16] = acc[i, j]
         for m in serial(104, 128, 12): the same with 12 rows
 
-The panel of B stays in the level 1 cache while all rows of A pass.  `prefetch` statements just before a gemm are
-spread over its k loops, a cache line each time.  Of `if first: gemm (clear_accum) else: gemm` only the start of the
+The panel of B stays in the level 1 cache while all rows of A pass.  Prefetches and overlapping copies just before a
+gemm are spread over its k loops (`companions`).  Of `if first: gemm (clear_accum) else: gemm` only the start of the
 accumulators is conditional.
 """
 
@@ -45,8 +45,9 @@ from tilewright.ir.expr import (
     const_int,
 )
 from tilewright.ir.kernel import PrimFunc
-from tilewright.ir.stmt import Alloc, For, Gemm, If, Let, Prefetch, Region, Seq, Stmt, Store
+from tilewright.ir.stmt import Alloc, For, Gemm, If, Let, Region, Seq, Stmt, Store
 from tilewright.options import CompileOptions
+from tilewright.passes.companions import Companion, companion_of
 from tilewright.passes.contexts import ContextRewriter
 from tilewright.passes.gemm_operands import (
     compute_dtype,
@@ -60,7 +61,8 @@ from tilewright.passes.gemm_tiling import K_UNROLL, LONGEST_K, Strip, register_t
 from tilewright.source import Location
 from tilewright.target import Target
 
-CACHE_LINE = 64  # bytes; of every x86-64 and of nearly every arm64 core
+# Vectors copied at the start of an iteration of the loop over k; more of them are spread over its steps.
+BESIDE_AT_ONCE = 2
 
 
 def lower_gemm(func: PrimFunc, target: Target, options: CompileOptions) -> PrimFunc:
@@ -76,31 +78,33 @@ class _LowerGemm(ContextRewriter):
 
     def rewrite_Seq(self, seq: Seq) -> Seq:
         stmts: list[Stmt] = []
-        hints: list[Prefetch] = []
+        waiting: list[Companion] = []
         for stmt in seq.stmts:
-            if isinstance(stmt, Prefetch):
-                hints.append(stmt)
+            companion = companion_of(stmt, self.target)
+            if companion is not None:
+                waiting.append(companion)
                 continue
             found = conditional_gemm(stmt)
             if found is not None and is_blocked(found[0]):
                 gemm, cleared = found
-                new: Stmt = _Blocks(self.target, self.context, gemm, cleared, hints).lower()
+                new: Stmt = _Blocks(self.target, self.context, gemm, cleared, waiting).lower()
             else:
+                stmts.extend([loop for c in waiting for loop in c.alone()])
                 new = self.rewrite(stmt)
-            hints = []
+            waiting = []
             stmts.extend(new.stmts if isinstance(new, Seq) else [new])
-        return Seq(tuple(stmts), loc=seq.loc)
+        return Seq((*stmts, *[loop for c in waiting for loop in c.alone()]), loc=seq.loc)
 
 
 class _Blocks:
     """The loops of one gemm."""
 
     def __init__(
-        self, target: Target, context: IndexContext, gemm: Gemm, cleared: Expr, hints: Sequence[Prefetch]
+        self, target: Target, context: IndexContext, gemm: Gemm, cleared: Expr, companions: Sequence[Companion]
     ) -> None:
         self.gemm = gemm
         self.cleared = cleared
-        self.hints = hints
+        self.companions = companions
         self.context = context
         self.loc = gemm.loc
         element = compute_dtype(gemm)
@@ -214,25 +218,26 @@ class _Blocks:
     def _over_k(self, start: Expr, stop: Expr, tile: _Tile, call: Expr) -> Stmt:
         step = self.unroll
         k = Var(self.index, "k", loc=self.loc)
-        body = self._prefetches(call, binary("floordiv", k, step), binary("floordiv", self.k, step))
+        beside = self._beside(call, binary("floordiv", k, step), binary("floordiv", self.k, step))
         if step == 1:
-            body += tile.step(k)
-        else:
+            body = [s for part in beside for s in part] + tile.step(k)
+        elif len(beside) <= BESIDE_AT_ONCE:
+            body = [s for part in beside for s in part]
             body.append(self._unrolled("u", step, lambda u: tile.step(binary("add", k, u))))
+        else:  # spread over the steps, because each of them takes a register
+            body = []
+            for u in range(step):
+                body += [s for part in beside[u::step] for s in part]
+                body += tile.step(binary("add", k, u))
         return self._loop(k, start, stop, step, body)
 
-    def _prefetches(self, call: Expr, iteration: Expr, iterations: Expr) -> list[Stmt]:
-        """The lines of the hinted regions that this iteration of this register tile brings in."""
-        count = const_int(self.context.simplify(iterations))
-        longest = count if count is not None else self.context.bounds(iterations)[1]
+    def _beside(self, call: Expr, iteration: Expr, iterations: Expr) -> list[list[Stmt]]:
+        """What this iteration of this register tile does for the copies and prefetches that go with the gemm."""
+        longest = self.context.bounds(iterations)[1]
         calls = sum(r.count for r in self.tiles.rows) * sum(s.count for s in self._panels())
         if not longest:
             return []
-        number = binary("add", binary("mul", call, longest), iteration)
-        stmts: list[Stmt] = []
-        for hint in self.hints:
-            stmts += _lines(hint, number, calls * longest)
-        return stmts
+        return [part for c in self.companions for part in c.slot(call, iteration, calls, longest)]
 
 
 @dataclass(slots=True)
@@ -340,27 +345,3 @@ def _multiply_add(a: Expr, b: Expr, c: Expr, fused: bool, loc: Location | None) 
     if fused:
         return Call(a.dtype, "fma", (a, b, c), loc=loc)
     return binary("add", binary("mul", a, b, loc=loc), c, loc=loc)
-
-
-def _lines(hint: Prefetch, number: Expr, slots: int) -> list[Stmt]:
-    """Prefetches of a hinted matrix region: in slot `number` of `slots` one cache line, or some where there are more lines."""
-    region = hint.region
-    axes = matrix_axes(region)
-    extents = [const_int(e) for e in region.extents]
-    if axes is None or axes[1] != len(extents) - 1 or None in extents:
-        return []
-    rows, columns = (extents[a] or 0 for a in axes)
-    line = max(1, CACHE_LINE * 8 // region.buffer.dtype.bits)
-    lines_a_row = -(-columns // line)
-    each = -(-rows * lines_a_row // slots)
-    stmts: list[Stmt] = []
-    for part in range(each):
-        position = binary("add", binary("mul", number, each), part)
-        row = binary("min", binary("floordiv", position, lines_a_row), rows - 1)
-        column = binary("mul", binary("floormod", position, lines_a_row), line)
-        starts = list(region.starts)
-        for axis, offset in zip(axes, (row, column), strict=True):
-            starts[axis] = binary("add", starts[axis], offset)
-        one = tuple(const(1) for _ in starts)
-        stmts.append(Prefetch(Region(region.buffer, tuple(starts), one, loc=hint.loc), loc=hint.loc))
-    return stmts

@@ -62,6 +62,8 @@ def lower_tiles(func: PrimFunc, target: Target, options: CompileOptions) -> Prim
 
 class _LowerTiles(Rewriter):
     def rewrite_Copy(self, stmt: Copy) -> Stmt:
+        if stmt.overlap:
+            return stmt
         variables, extents = free_axes(stmt.dst)
         source = place(stmt.src, variables)
         return elementwise(stmt.dst, variables, extents, read(stmt.src, source, stmt.loc), stmt.loc)

@@ -85,7 +85,7 @@ class _Restage(Rewriter):
             variables, extents = free_axes(dst)
             value = read(src, place(src, variables), stmt.loc)
             return elementwise(dst, variables, extents, cast(value, through, loc=stmt.loc), stmt.loc)
-        return stmt if src is stmt.src and dst is stmt.dst else Copy(src, dst, loc=stmt.loc)
+        return stmt if src is stmt.src and dst is stmt.dst else Copy(src, dst, stmt.overlap, loc=stmt.loc)
 
     def rewrite_Fill(self, stmt: Fill) -> Stmt:
         stmt = self.generic(stmt)
