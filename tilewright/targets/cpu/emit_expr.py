@@ -73,6 +73,8 @@ class Emitter:
         self.places: dict[int, Place] = {}
         self.guards: list[Value] = []
         self._loads: dict[int, bool] = {}
+        self._literals: dict[int, Item] = {}
+        self.alive: list[Any] = []  # owners of the ids that are keys above
 
     # --- entry points ---------------------------------------------------------------------------
 
@@ -228,6 +230,7 @@ class Emitter:
         found = self._loads.get(id(expr))
         if found is None:
             found = self._loads[id(expr)] = any(isinstance(item, Load) for item in walk(expr))
+            self.alive.append(expr)
         return found
 
     def reduce_lanes(self, op: str, vector: Value) -> Value:
@@ -239,6 +242,13 @@ class Emitter:
     # --- leaves -----------------------------------------------------------------------------------
 
     def _const(self, expr: Const) -> Item:
+        found = self._literals.get(id(expr))
+        if found is None:
+            found = self._literals[id(expr)] = self._literal(expr)
+            self.alive.append(expr)
+        return found
+
+    def _literal(self, expr: Const) -> Item:
         dtype, lanes = expr.dtype, expr.dtype.lanes
         if dtype.kind == "int":
             number = int(expr.value)

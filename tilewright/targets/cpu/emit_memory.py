@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.errors import VerificationError
@@ -26,7 +26,11 @@ _STREAM_PIECE = 16
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where a buffer is.  strides: in elements; tags: alias metadata of its accesses; shared: other blocks see it."""
+    """Where a buffer is.
+
+    strides: in elements; tags: alias metadata of its accesses; shared: other blocks see it; element: LLVM type
+    of one lane of an element in memory.
+    """
 
     buffer: Buffer
     pointer: Value
@@ -34,11 +38,10 @@ class Place:
     tags: str = ""
     shared: bool = False
     on_stack: bool = False
+    element: str = field(init=False)
 
-    @property
-    def element(self) -> str:
-        """LLVM type of one lane of an element in memory."""
-        return storage_scalar(self.buffer.dtype)
+    def __post_init__(self) -> None:
+        self.element = storage_scalar(self.buffer.dtype)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,10 +99,17 @@ def locate(emitter: Emitter, buffer: Buffer, indices: Indices) -> Access:
 
 
 def _offset(emitter: Emitter, place: Place, indices: Indices) -> Linear:
-    total = Linear.constant(0)
+    total, constant = Linear({}), 0
     for index, stride in zip(indices, place.strides, strict=True):
-        total = total.plus(emitter.linear(index).times(stride))
-    return total
+        value = emitter.linear(index)
+        number, step = value.number, stride.number
+        if step is None:
+            total = total.plus(value.times(stride))
+        elif number is not None:
+            constant += number * step
+        else:
+            total = total.plus(value, step)
+    return total.plus(Linear.constant(constant)) if constant else total
 
 
 def _address(w: Writer, place: Place, offset: Linear) -> Value:

@@ -253,6 +253,7 @@ class StatementEmitter(Emitter):
 
     def _bind(self, var: Var, value: Linear) -> None:
         self.env[id(var)] = Item(var.dtype, "index", linear=value)
+        self.alive.append(var)
 
     def _jumps_out(self, body: Seq) -> bool:
         """Whether `body` has a break or continue of its own loop."""
