@@ -30,11 +30,17 @@ class ContextRewriter(Rewriter):
         result: Stmt = self.generic(stmt)
         return result
 
-    def enter_range(self, stack: ExitStack, variable: Var, stop: Expr, start: Expr | None = None) -> None:
-        """From here on `start <= variable < stop`."""
+    def enter_range(
+        self, stack: ExitStack, variable: Var, stop: Expr, start: Expr | None = None, step: int = 1
+    ) -> None:
+        """From here on `start <= variable < stop`, in steps of `step` (at least 1) from the start."""
         low = 0 if start is None else self.context.bounds(start)[0]
         high = self.context.bounds(stop)[1]
-        stack.enter_context(self.context.bound(variable, low, None if high is None else high - 1))
+        last = None if high is None else high - 1
+        from_zero = start is None or self.context.divisible(start, step)
+        if last is not None and from_zero:
+            last = last // step * step
+        stack.enter_context(self.context.bound(variable, low, last, step if from_zero else 1))
         if const_int(stop) is None:
             stack.enter_context(self.context.assuming(binary("lt", variable, stop)))
         if start is not None and const_int(start) is None:
@@ -62,7 +68,7 @@ class ContextRewriter(Rewriter):
         with ExitStack() as stack:
             step = const_int(stmt.step)
             if step is not None and step > 0:
-                self.enter_range(stack, stmt.var, stmt.stop, stmt.start)
+                self.enter_range(stack, stmt.var, stmt.stop, stmt.start, step)
             elif step is not None:
                 high, low = self.context.bounds(stmt.start)[1], self.context.bounds(stmt.stop)[0]
                 stack.enter_context(self.context.bound(stmt.var, None if low is None else low + 1, high))

@@ -74,10 +74,10 @@ def _vector_compare(op: str, index: Expr, bound: Expr) -> Expr:
     return Binary(BOOL.with_lanes(index.dtype.lanes), op, index, Broadcast(index.dtype, wide), loc=index.loc)
 
 
-def conjunction(conditions: list[Expr]) -> Expr | None:
-    """All conditions at once; None for none.  Scalars are broadcast where there are vectors."""
+def conjunction(conditions: list[Expr], lanes: int = 1) -> Expr | None:
+    """All conditions at once, with `lanes` lanes at least; None for none.  Scalars are broadcast where there are vectors."""
     unique = list({key(c): c for c in conditions}.values())
-    lanes = max((c.dtype.lanes for c in unique), default=1)
+    lanes = max([lanes, *[c.dtype.lanes for c in unique]])
     result: Expr | None = None
     for condition in unique:
         if condition.dtype.lanes < lanes:
@@ -155,7 +155,8 @@ class _Guard(ContextRewriter):
         conditions = range_conditions(self.context, buffer, indices)
         if self.collecting is not None:
             self.collecting.extend(conditions)
-        return conjunction([*([mask] if mask is not None else []), *conditions])
+        lanes = max([1, *[index.dtype.lanes for index in indices]])
+        return conjunction([*([mask] if mask is not None else []), *conditions], lanes)
 
     def rewrite_Load(self, item: Load) -> Expr:
         indices = tuple(self.rewrite(i) for i in item.indices)
