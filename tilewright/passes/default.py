@@ -6,6 +6,7 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.chunk_gemm import chunk_gemm
+from tilewright.passes.coarsen_blocks import coarsen_blocks
 from tilewright.passes.fuse_loops import fuse_loops
 from tilewright.passes.guard_accesses import guard_accesses
 from tilewright.passes.inline_index import inline_index
@@ -25,6 +26,7 @@ from tilewright.target import Target
 # A block is one sequential program with vector instructions.
 SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("inline_index", inline_index),
+    Pass("coarsen_blocks", coarsen_blocks),
     Pass("chunk_gemm", chunk_gemm),
     Pass("overlap_copies", overlap_copies),
     Pass("prepare_gemm", prepare_gemm),

@@ -110,7 +110,7 @@ def _host() -> Target:
         level.vector_registers,
         cache_sizes(),
         dot,
-        (("fma", has_fma(machine, present)),),
+        (("fma", has_fma(machine, present)), ("cores", _cores())),
     )
 
 
@@ -128,6 +128,12 @@ def _best_level(machine: str, present: set[str]) -> str:
         if needed <= present:
             return name
     return "sse2"
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 def has_fma(machine: str, features: set[str]) -> bool:
