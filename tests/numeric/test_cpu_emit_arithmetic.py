@@ -235,3 +235,20 @@ def test_ramps_of_values_and_index_vectors():
     mine, theirs = run_both(func, np.zeros(64, np.float32), np.zeros(64, np.int64), np.zeros(64, np.uint8))
     for a, b in zip(mine, theirs, strict=True):
         same_bits(a, b)
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "uint32", "int32", "int64"])
+def test_vector_division_by_what_may_be_zero_never_traps(name, level):
+    """LLVM may move a division out of the select that keeps its divisor from 0."""
+    a, _ = pairs(name)
+    b = (np.arange(COUNT) % 20).astype(dtype(name).numpy)
+    ops = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+    def make(x, y):
+        divisor = Binary(x.dtype, "shl", const_like(9, x), y)
+        chosen = Select(x.dtype, Binary(as_bool(x.dtype.lanes), "gt", y, const_like(7, x)), const_like(1, x), y)
+        return [*[Binary(x.dtype, op, x, divisor) for op in ops], Binary(x.dtype, "truncdiv", x, chosen)]
+
+    for mine, theirs in elementwise([(name, a), (name, b)], [name] * 5, make, level):
+        same_bits(mine, theirs, f"{name} ({level}):")

@@ -58,6 +58,9 @@ def divide(w: Writer, op: str, a: Value, b: Value, signed: bool) -> Value:
     bits = width(a.scalar_type)
     if b.number is not None and b.number not in (0, -1):
         return _divide_constant(w, op, a, b, signed)
+    if a.lanes > 1 and bits == 64:
+        # Not as vectors: LLVM 22 turns a / select(c, 1, b) into select(c, a, a / b) for AVX-512, which traps.
+        return w.lanewise(lambda x, y: divide(w, op, x, y, signed), a.scalar_type, a, b)
     zero, one = integer(0, bits, a.lanes), integer(1, bits, a.lanes)
     is_zero = w.icmp("eq", b, zero)
     bad = is_zero
@@ -67,12 +70,23 @@ def divide(w: Writer, op: str, a: Value, b: Value, signed: bool) -> Value:
         bad = w.bin("or", bad, overflow)
     safe = w.select(bad, one, b)  # a / 1 is the lowest integer again, and a % 1 is 0
     if op.endswith("mod"):
-        rest = w.bin("srem" if signed else "urem", a, safe)
+        rest = _truncated(w, a, safe, signed, remainder=True)
         return _floor_mod(w, rest, safe) if signed and op == "floormod" else rest
-    quotient = w.bin("sdiv" if signed else "udiv", a, safe)
+    quotient = _truncated(w, a, safe, signed, remainder=False)
     if signed and op == "floordiv":
         quotient = _floor_div(w, a, safe, quotient)
     return w.select(is_zero, zero, quotient)
+
+
+def _truncated(w: Writer, a: Value, b: Value, signed: bool, *, remainder: bool) -> Value:
+    """a / b towards zero, or what it leaves.  Vectors divide as floats with more bits, whose quotient cannot reach
+    the next whole number by rounding."""
+    if a.lanes == 1:
+        return w.bin(("s" if signed else "u") + ("rem" if remainder else "div"), a, b)
+    scalar = "float" if width(a.scalar_type) <= 16 else "double"
+    into, out = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
+    quotient = w.convert(out, w.bin("fdiv", w.convert(into, a, scalar), w.convert(into, b, scalar)), a.scalar_type)
+    return w.bin("sub", a, w.bin("mul", quotient, b)) if remainder else quotient
 
 
 def _divide_constant(w: Writer, op: str, a: Value, b: Value, signed: bool) -> Value:

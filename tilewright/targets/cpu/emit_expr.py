@@ -6,7 +6,8 @@ either), or a typed value, in compute form, in storage form, or both; the other 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -148,10 +149,13 @@ class Emitter:
                     target = vector_type(scalar, value.lanes)
                     value = self.w.pure(f"trunc {value.operand} to {target}", target, value.lanes, value)
             return casts.wrap(self.w, value, item.dtype)
-        if item.value is None:
-            assert item.stored is not None
-            item.value = casts.decode(self.w, item.stored, item.dtype.scalar)
-        return item.value
+        if item.value is not None:
+            return item.value
+        assert item.stored is not None
+        value = casts.decode(self.w, item.stored, item.dtype.scalar)
+        if value.depth <= item.stored.depth:  # else it was made in a branch, and may be asked for outside of it
+            item.value = value
+        return value
 
     def stored(self, item: Item, dtype: DType) -> Value:
         """Converted to the scalar dtype `dtype`, in storage form."""
@@ -160,8 +164,9 @@ class Emitter:
             item = self.convert(typed, dtype.with_lanes(item.dtype.lanes), "rn", False)
         if item.kind == "typed" and item.stored is not None:
             return item.stored
-        value = casts.encode(self.w, self.compute(item), dtype)
-        if item.kind == "typed":
+        made = self.compute(item)
+        value = casts.encode(self.w, made, dtype)
+        if item.kind == "typed" and value.depth <= made.depth:
             item.stored = value
         return value
 
@@ -226,6 +231,16 @@ class Emitter:
         finally:
             self.guards.pop()
 
+    @contextmanager
+    def across_lanes(self) -> Iterator[None]:
+        """In the body lanes move: a guard of single lanes holds for all as soon as it holds for one."""
+        outer = self.guards
+        self.guards = [self.reduce_lanes("or", g) if g.lanes > 1 else g for g in outer]
+        try:
+            yield
+        finally:
+            self.guards = outer
+
     def _has_load(self, expr: Expr) -> bool:
         found = self._loads.get(id(expr))
         if found is None:
@@ -258,7 +273,8 @@ class Emitter:
         if dtype.is_float:
             if dtype.is_narrow_float:
                 code = literals.narrow_code(float(expr.value), dtype.scalar)
-                return Item(dtype, stored=integer(code, max(dtype.bits, 8), lanes))
+                decoded = real(literals.narrow_value(code, dtype.scalar), "float", lanes)
+                return Item(dtype, value=decoded, stored=integer(code, max(dtype.bits, 8), lanes))
             exact = literals.rounded(float(expr.value), dtype.scalar)
             return Item(dtype, value=real(exact, compute_scalar(dtype), lanes))
         bits = 1 if dtype.is_bool else max(dtype.bits, 8)
@@ -411,7 +427,8 @@ class Emitter:
         source, target = expr.value.dtype, expr.dtype
         if source.bits * source.lanes != target.bits * target.lanes:
             raise VerificationError(f"cannot read the bits of {source} as {target}: the widths differ")
-        bits = self.stored(self.code(expr.value), source.scalar)
+        with self.across_lanes() if source.lanes != target.lanes else nullcontext():
+            bits = self.stored(self.code(expr.value), source.scalar)
         return Item(
             target, stored=self.w.bitcast(bits, vector_type(storage_scalar(target), target.lanes), target.lanes)
         )
@@ -427,7 +444,8 @@ class Emitter:
         return self.rounded(result, dtype)
 
     def _dot2(self, expr: Call) -> Item:
-        acc, a, b = (self.code(arg) for arg in expr.args)
+        with self.across_lanes():
+            acc, a, b = [self.code(arg) for arg in expr.args]
         return Item(
             expr.dtype,
             value=intrinsics.dot2(self.w, self.compute(acc), self.stored(a, BFLOAT16), self.stored(b, BFLOAT16)),
@@ -461,7 +479,8 @@ class Emitter:
         return Item(expr.dtype, value=w.splat(self.compute(item), lanes))
 
     def _shuffle(self, expr: Shuffle) -> Item:
-        first, second = self.code(expr.first), self.code(expr.second)
+        with self.across_lanes():
+            first, second = self.code(expr.first), self.code(expr.second)
         if first.stored is not None and second.stored is not None and first.kind == second.kind == "typed":
             return Item(expr.dtype, stored=self._pick(first.stored, second.stored, expr.lanes))
         return Item(expr.dtype, value=self._pick(self.compute(first), self.compute(second), expr.lanes))
@@ -491,7 +510,8 @@ class Emitter:
 
     def _vector_reduce(self, expr: VectorReduce) -> Item:
         dtype = expr.value.dtype
-        vector = self.value(expr.value)
+        with self.across_lanes():
+            vector = self.value(expr.value)
         return self.rounded(intrinsics.reduce(self.w, expr.op, vector, dtype), expr.dtype)
 
 

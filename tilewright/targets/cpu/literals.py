@@ -36,6 +36,21 @@ def narrow_code(value: float, dtype: DType) -> int:
     return code
 
 
+def narrow_value(code: int, dtype: DType) -> float:
+    """The number that the bits of a narrow float stand for."""
+    if is_exponent_only(dtype):
+        return math.nan if code == 255 else math.ldexp(1.0, code - 127)
+    form = layout(dtype)
+    full = (1 << (form.exponent + form.mantissa)) - 1
+    magnitude = code & full
+    if code == form.nan or (form.nan is not None and magnitude > form.top and magnitude != form.infinity):
+        return math.nan
+    exponent = max(magnitude >> form.mantissa, 1)
+    units = magnitude - ((exponent - 1) << form.mantissa)
+    value = math.inf if magnitude == form.infinity else math.ldexp(units, exponent - form.bias - form.mantissa)
+    return -value if code > full else value
+
+
 def _magnitude_code(value: float, form: Layout) -> int:
     if math.isnan(value):
         return form.nan or 0
