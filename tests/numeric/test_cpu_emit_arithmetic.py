@@ -17,7 +17,7 @@ NUMBERS = [n for n in INTEGERS if n != "bool"]
 COMPARE = [op for op, (_, kind) in BINARY_OPS.items() if kind == "compare"]
 ARITHMETIC = ["add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max"]
 COUNT = 512
-LANES = (1, 2, 3, 4, 8, 16, 32)
+LANES = (1, 2, 3, 16, 32)
 
 
 def pairs(name):
@@ -91,8 +91,8 @@ def test_counts_of_bits_and_small_shifts(name):
         same_bits(mine, theirs, name)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 7, 16, -1, -2, -5, 0])
-@pytest.mark.parametrize("name", ["int8", "int32", "int64", "uint16", "uint64", "uint4"])
+@pytest.mark.parametrize("number", [1, 7, 16, -1, -5, 0])
+@pytest.mark.parametrize("name", ["int8", "int64", "uint16", "uint4"])
 def test_division_by_literals(name, number):
     if dtype(name).kind == "uint":
         number %= 1 << dtype(name).bits
@@ -180,7 +180,7 @@ def test_bool_operators_and_selects():
 
 
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("lanes", [2, 3, 8, 16])
+@pytest.mark.parametrize("lanes", [3, 16])
 def test_lanes_combined(name, lanes):
     spec = dtype(name)
     ops = (
@@ -238,7 +238,7 @@ def test_ramps_of_values_and_index_vectors():
 
 
 @pytest.mark.parametrize("level", RUNNABLE)
-@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "uint32", "int32", "int64"])
+@pytest.mark.parametrize("name", ["uint8", "int16", "int32", "int64"])
 def test_vector_division_by_what_may_be_zero_never_traps(name, level):
     """LLVM may move a division out of the select that keeps its divisor from 0."""
     a, _ = pairs(name)
