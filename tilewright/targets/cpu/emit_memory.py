@@ -20,6 +20,8 @@ Indices = tuple[Expr, ...]
 
 _WIDEST_STORE = 64
 """Bytes of the widest store instruction; longer vectors are stored in pieces."""
+_NEVER_TRUNCATED = 8
+"""Bytes of elements that no wider one is truncated to."""
 _STREAM_PIECE = 16
 """Bytes of the narrowest streaming vector store."""
 
@@ -293,8 +295,15 @@ def _conditional_store(w: Writer, access: Access, value: Value, mask: Value) -> 
 
 
 def _masked_store(w: Writer, access: Access, value: Value, mask: Value) -> None:
+    """Consecutive lanes where the mask holds.
+
+    LLVM 22 lowers a truncating masked store whose constant mask has one lane on to a store of the *untruncated*
+    lane, which writes over the elements beside it.  So constant masks are kept from it.
+    """
     pointer = access.pointer
     assert pointer is not None
+    if mask.depth == 0 and access.align < _NEVER_TRUNCATED:
+        mask = w.bin("and", mask, w.splat(w.always(), mask.lanes))
     name = f"llvm.masked.store.{suffix(access.type)}.p0"
     w.module.declare(name, "void", (access.type, "ptr", mask.type))
     w.emit(

@@ -119,6 +119,7 @@ class Writer:
         self.stack: list[str] = []
         self.regions = [Region([])]
         self.streaming = False
+        self._always: Value | None = None
         self._count = 0
         self._depth: int | None = None
         self.label = "entry"
@@ -220,6 +221,16 @@ class Writer:
         text = f"%{self.name(hint)}"
         self.stack.append(f"{text} = alloca {type_text}, align {align}")
         return Value(text, "ptr")
+
+    def always(self) -> Value:
+        """A true that LLVM does not know."""
+        if self._always is None:
+            self.stack += [
+                f"%always.byte = load volatile i8, ptr {ZEROS}, align 1",
+                "%always = icmp eq i8 %always.byte, 0",
+            ]
+            self._always = Value("%always", "i1")
+        return self._always
 
     def bin(self, op: str, a: Value, b: Value) -> Value:
         """`op` on two values of one type."""
