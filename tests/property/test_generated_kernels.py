@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tilewright
@@ -115,7 +115,13 @@ def make(M, N, bm, bn, dtype, plan):
     return program
 
 
+_DOUBLE = Step("elementwise", 0, 0, 0, "add", False, 0)
+_RESULT = Step("elementwise", 0, 0, 1, "add", False, 0)
+
+
 @settings(max_examples=60, deadline=None)
+@example((2, 1), (4, 33), "bfloat16", [_DOUBLE, _DOUBLE, _RESULT], 0)  # a truncating store with one lane on
+@example((1, 1), (7, 5), "float32", [_DOUBLE, Step("gemm", 0, 0, 0, "add", False, 0)], 0)  # a loop in steps of 4
 @given(
     st.tuples(st.integers(1, 40), st.integers(1, 70)),
     st.tuples(st.sampled_from([1, 4, 7, 16]), st.sampled_from([1, 5, 16, 33])),
