@@ -62,8 +62,7 @@ def rounder(dtype: DType) -> Convert | None:
     Narrow floats round to nearest even; 4-bit integers wrap.
     """
     if dtype.is_narrow_float:
-        storage = dtype.numpy
-        return lambda value: value.astype(storage).astype(_F32)
+        return _nearest_narrow(dtype)
     if dtype.is_int and dtype.bits == 4:
         return _wrap_nibble_signed if dtype.kind == "int" else _wrap_nibble_unsigned
     return None
@@ -182,10 +181,29 @@ def _nearest(source: np.dtype[Any], target: DType) -> Convert:
     if not target.is_narrow_float:
         compute = target.numpy
         return lambda value: value.astype(compute)
+    narrow = _nearest_narrow(target)
+    return narrow if source == _F32 else lambda value: narrow(_odd_float32(value))
+
+
+def _nearest_narrow(target: DType) -> Convert:
+    """From float32 to a float below 32 bits, whose value stays a float32."""
+    if target.name == "float8_e8m0fnu":
+        return _nearest_power
     storage = target.numpy
-    if source == _F32:
-        return lambda value: value.astype(storage).astype(_F32)
-    return lambda value: _odd_float32(value).astype(storage).astype(_F32)
+    return lambda value: value.astype(storage).astype(_F32)
+
+
+def _nearest_power(value: Any) -> Any:
+    """The nearest power of two from 2**-127 on, halfway up; NaN for 0, negative numbers and what is too large.
+
+    Not by ml_dtypes, whose versions differ between 2**-127 and 2**-126.
+    """
+    bits = np.asarray(value, _F32).view(np.uint32)
+    half = np.where(bits >= np.uint32(1 << 23), np.uint32(1 << 22), np.uint32(1 << 21))
+    code = (bits + half) >> np.uint32(23)
+    power = np.where(code == 0, np.uint32(1 << 22), code << np.uint32(23)).astype(np.uint32)
+    fits = (bits != 0) & (code < 255) & (bits < np.uint32(0x7F800000))
+    return np.where(fits, power, np.uint32(0x7FC00000)).view(_F32)[()]
 
 
 def largest(dtype: DType) -> float:

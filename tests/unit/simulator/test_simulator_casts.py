@@ -229,6 +229,8 @@ def test_e8m0_holds_powers_of_two_only():
     assert to(np.float32([0.5, 1, 1.4, 1.6, 2.0**100])).tolist() == [0.5, 1, 1, 2, 2.0**100]
     assert np.all(np.isnan(to(np.float32([-1, np.nan, np.inf]))))
     assert cast_function(dtype("float32"), dtype("float8_e8m0fnu"), "rz")(np.float32(1.9)) == 1
+    small = np.array([1.0, 1.25, 1.49, 1.5, 1.75, 2.99, 3.0], np.float32) * np.float32(2.0**-127)
+    assert (to(small) * 2.0**127).tolist() == [1, 1, 1, 2, 2, 2, 4]
 
 
 @pytest.mark.parametrize("name", [*SIGNED_FLOATS, "float8_e8m0fnu", "int4", "uint4"])

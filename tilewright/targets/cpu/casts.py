@@ -194,10 +194,10 @@ def _encode_bfloat(w: Writer, value: Value) -> Value:
 
 
 def _encode_exponent(w: Writer, bits: Value) -> Value:
-    """To a power of two: halfway goes up, except between the two smallest; 0 and negative numbers give NaN."""
+    """To the nearest power of two, halfway up; 0 and negative numbers give NaN."""
     b = Bits(w, bits.lanes)
-    normal = w.convert("zext", b.test("uge", bits, 1 << _F32_MANTISSA), "i32")
-    code = b.op("lshr", w.bin("add", b.op("add", bits, (1 << (_F32_MANTISSA - 1)) - 1), normal), _F32_MANTISSA)
+    half = b.pick(b.test("uge", bits, 1 << _F32_MANTISSA), 1 << (_F32_MANTISSA - 1), b.const(1 << (_F32_MANTISSA - 2)))
+    code = b.op("lshr", w.bin("add", bits, half), _F32_MANTISSA)
     bad = b.test("ugt", b.op("sub", bits, 1), 0x7F7FFFFE)  # 0, negative, infinite, NaN
     return b.pick(bad, 255, code)
 
