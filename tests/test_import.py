@@ -7,22 +7,20 @@ import pytest
 
 import tilewright
 
-TIME = """
-import sys, time
-start = time.perf_counter()
+LOADED = """
+import sys
 import tilewright
 import tilewright.language as T
-print(time.perf_counter() - start, *(m for m in ("numpy", "torch", "llvmlite", "jax") if m in sys.modules))
+print(*sorted({name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
 """
 
 
-def test_import_is_cheap_and_brings_no_big_library():
-    out = [
-        subprocess.run([sys.executable, "-c", TIME], capture_output=True, text=True, check=True).stdout for _ in "ab"
-    ]
-    seconds = min(float(text.split()[0]) for text in out)
-    assert seconds <= 0.25
-    assert out[0].split()[1:] == []
+def test_import_brings_no_library_but_ours():
+    """What importing costs is measured by benchmarks/compile_time.py; the libraries come with the first kernel."""
+    out = subprocess.run([sys.executable, "-I", "-c", LOADED], capture_output=True, text=True, check=True).stdout
+    loaded = set(out.split())
+    assert "tilewright" in loaded
+    assert not loaded & {"numpy", "ml_dtypes", "llvmlite", "rich", "platformdirs", "torch", "jax"}
 
 
 @pytest.mark.parametrize("name", sorted(tilewright.EXPORTS))
