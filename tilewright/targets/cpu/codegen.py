@@ -11,10 +11,10 @@ from tilewright.target import Target
 _RELOCATION = "pic"
 _CODE_MODEL = "small"
 
-# Register buffers and variables become SSA values; the rest is tidying up: the emitter has already shared and
-# hoisted what can be.  LLVM's own pipelines take ten times as long for the same code, and some of their passes
-# lengthen the lifetimes of accumulators until these no longer fit into the registers.
-_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
+# Register buffers and variables become SSA values; the emitter has already shared and hoisted what can be.
+# LLVM's pipelines take ten times as long for the same code, and "instruction_combine" moves single-use values to
+# the block of their use: accumulators then no longer fit into the registers.
+_PASSES = ("sroa", "simplify_cfg")
 
 
 @cache
