@@ -15,6 +15,7 @@ becomes, with the staging buffers eight times as deep,
         else:      gemm A_shared, B_shared -> C_local
 A CPU core has caches that hold more than one step, and each gemm loads and stores its whole result.  The steps may be
 joined when the staging buffers serve this loop only and the regions of consecutive steps are neighbours along K.
+The last turn may have steps beyond the end of the loop where both tensors end before it, since they add zeros.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from tilewright.passes.gemm_operands import (
 )
 from tilewright.passes.gemm_tiling import longest_k
 from tilewright.target import Target
+
+# What a turn costs besides its steps, as a depth of K: the result is loaded and stored once more.
+TURN_COST = 6
 
 
 def chunk_gemm(func: PrimFunc, target: Target, options: CompileOptions) -> PrimFunc:
@@ -160,7 +164,7 @@ class _ChunkGemm(ContextRewriter):
         loop, loc = steps.loop, steps.loop.loc
         count = self._steps_at_once(steps)
         total = const_int(binary("sub", loop.stop, loop.start))
-        even = total is not None and total % count == 0
+        even = total is not None and (total % count == 0 or self._surplus_is_zero(steps))
         turn = Var(loop.var.dtype, loop.var.name, loc=loop.var.loc)
         turns = binary("floordiv", binary("add", binary("sub", loop.stop, loop.start), count - 1), count)
         step = self._first_step(loop, turn, count)
@@ -179,7 +183,7 @@ class _ChunkGemm(ContextRewriter):
                 source = _at(operand.copy.src, operand.source_axis, depth, loop.var, step)
                 target = _with_extent(deep, operand.axis, depth)
                 body.append(Copy(source, target, loc=operand.copy.loc))
-                if operand.copy.src.buffer.scope == "global" and even and total != count:
+                if operand.copy.src.buffer.scope == "global" and even and total is not None and total > count:
                     ahead = _at(operand.copy.src, operand.source_axis, depth, loop.var, after)
                     hints.append(Prefetch(ahead, loc=operand.copy.loc))
                 replaced.append(target)
@@ -201,7 +205,7 @@ class _ChunkGemm(ContextRewriter):
         return self.context.simplify(binary("add", loop.start, binary("mul", turn, count)))
 
     def _steps_at_once(self, steps: Steps) -> int:
-        """Steps to join: equal shares of the loop, none deeper than the caches like."""
+        """Steps to join: none deeper than the caches like, few turns, and few steps beyond the end of the loop."""
         element: DType | None = compute_dtype(steps.gemm)
         m, n = (const_int(e) for e in matrix_extents(steps.gemm.c))
         assert element is not None
@@ -210,8 +214,23 @@ class _ChunkGemm(ContextRewriter):
         if total is None:
             return limit
         total = max(total, 1)
-        divisor = next(c for c in range(min(limit, total), 0, -1) if total % c == 0)
-        return divisor if 2 * divisor > limit else -(-total // -(-total // limit))
+        whole = self._surplus_is_zero(steps)
+
+        def cost(count: int) -> int:
+            turns = -(-total // count)
+            return (turns * count if whole else total) * steps.depth + turns * TURN_COST
+
+        return min(range(1, min(limit, total) + 1), key=cost)
+
+    def _surplus_is_zero(self, steps: Steps) -> bool:
+        """Whether steps beyond the end of the loop would read only zeros: both sources end before it does."""
+        for operand in steps.operands:
+            if operand.copy is None or operand.copy.src.buffer.safe_value is not None:
+                return False
+            start = substitute(operand.copy.src.starts[operand.source_axis], {steps.loop.var: steps.loop.stop})
+            if not self.context.prove(binary("ge", start, operand.copy.src.buffer.shape[operand.source_axis])):
+                return False
+        return True
 
 
 class _DropAllocs(Rewriter):

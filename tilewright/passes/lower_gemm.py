@@ -85,15 +85,18 @@ class _LowerGemm(ContextRewriter):
                 waiting.append(companion)
                 continue
             found = conditional_gemm(stmt)
-            if found is not None and is_blocked(found[0]):
-                gemm, cleared = found
-                new: Stmt = _Blocks(self.target, self.context, gemm, cleared, waiting).lower()
+            blocked = found is not None and is_blocked(found[0])
+            # A copy beside a gemm is complete only if it is known how many iterations the gemm has.
+            if not blocked or found is None or not const_int(depth_of(found[0])):
+                stmts.extend([loop for c in waiting for loop in c.alone(self.context)])
+                waiting = []
+            if blocked and found is not None:
+                new: Stmt = _Blocks(self.target, self.context, *found, waiting).lower()
             else:
-                stmts.extend([loop for c in waiting for loop in c.alone()])
                 new = self.rewrite(stmt)
             waiting = []
             stmts.extend(new.stmts if isinstance(new, Seq) else [new])
-        return Seq((*stmts, *[loop for c in waiting for loop in c.alone()]), loc=seq.loc)
+        return Seq((*stmts, *[loop for c in waiting for loop in c.alone(self.context)]), loc=seq.loc)
 
 
 class _Blocks:
@@ -233,11 +236,12 @@ class _Blocks:
 
     def _beside(self, call: Expr, iteration: Expr, iterations: Expr) -> list[list[Stmt]]:
         """What this iteration of this register tile does for the copies and prefetches that go with the gemm."""
-        longest = self.context.bounds(iterations)[1]
-        calls = sum(r.count for r in self.tiles.rows) * sum(s.count for s in self._panels())
-        if not longest:
+        if not self.companions:
             return []
-        return [part for c in self.companions for part in c.slot(call, iteration, calls, longest)]
+        slots = const_int(iterations)
+        assert slots
+        calls = sum(r.count for r in self.tiles.rows) * sum(s.count for s in self._panels())
+        return [part for c in self.companions for part in c.slot(self.context, call, iteration, calls, slots)]
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ def is_register_blocked(text):
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("arch", ["avx512", "avx2", "neon", "sse2"])
 def test_transposes_with_tails(transpose_a, transpose_b, arch):
-    text = agree(matmul(35, 45, 39, transpose_a=transpose_a, transpose_b=transpose_b), arch)
+    text = agree(matmul(19, 45, 21, (16, 32, 8), transpose_a=transpose_a, transpose_b=transpose_b), arch)
     assert " acc[" in text
     assert ("fma<" in text) == (arch != "sse2")
 
@@ -78,16 +78,35 @@ def test_block_shapes(block):
     agree(matmul(31, 53, 22, block))
 
 
-@pytest.mark.parametrize("sizes", [(16, 32, 32), (35, 50, 333), (1, 1, 1), (40, 40, 0), (0, 40, 16)])
+@pytest.mark.parametrize("sizes", [(16, 32, 32), (5, 35, 270), (1, 1, 1), (40, 40, 0), (0, 40, 16)])
 def test_sizes_known_at_launch(sizes):
     m, n, k = sizes
     agree(dynamic_matmul(), shapes=[(m, k), (k, n), (m, n)])
 
 
-def test_steps_left_over():
-    """19 steps of 16 are joined 10 at a time, and 9 are left."""
+def test_steps_beyond_the_tensors():
+    """19 steps of 16 are joined 10 at a time: the last one lies beyond both tensors."""
     text = agree(matmul(8, 16, 300, (8, 16, 16)))
-    assert "min(10, 19 - " in text
+    assert "serial(0, 2, 1)" in text and "19 - " not in text
+
+
+def test_steps_left_over():
+    """19 steps of 16 are joined 10 at a time, and 9 are left, because the tensors do not end there."""
+
+    @T.prim_func
+    def program(A: T.Tensor((8, 310), "float32"), B: T.Tensor((310, 16), "float32"), C: T.Tensor((8, 16), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            a = T.alloc_shared((8, 16), "float32")
+            b = T.alloc_shared((16, 16), "float32")
+            c = T.alloc_fragment((8, 16), "float32")
+            T.clear(c)
+            for step in T.Pipelined(19):
+                T.copy(A[0, step * 16], a)
+                T.copy(B[step * 16, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    assert "min(10, 19 - " in agree(program)
 
 
 def test_regions_and_clear_accum():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gemm_programs import cpu, matmul
 
+from tilewright.analysis.index import IndexContext
 from tilewright.ir.expr import INT32, Var, const
 from tilewright.ir.printer import print_func
 from tilewright.ir.rewriter import walk
@@ -62,7 +63,7 @@ def test_two_stages():
         (matmul(64, 64, 512, dtype="float16"), {"A_shared", "B_shared"}),
         (matmul(64, 64, 512, transpose_a=True), {"A_shared", "B_shared"}),
         (matmul(64, 64, 512, transpose_b=True), {"A_shared"}),
-        (matmul(65, 64, 512), {"B_shared"}),  # some rows of A's tiles lie outside
+        (matmul(65, 64, 500), {"A_shared", "B_shared"}),
         (matmul(64, 64, 512, block=(32, 24, 16)), {"A_shared"}),  # no whole number of vectors in B's rows
         (matmul(64, 64, 128), set()),  # one step
     ],
@@ -73,14 +74,22 @@ def test_which_copies_overlap(program, names):
 
 @pytest.mark.parametrize("arch", ["avx512", "avx2"])
 @pytest.mark.parametrize(
-    ("sizes", "block"), [((32, 32, 96), (16, 32, 16)), ((20, 48, 128), (20, 48, 64)), ((4, 128, 64), (4, 128, 16))]
+    ("sizes", "block"),
+    [
+        ((16, 32, 96), (16, 32, 16)),
+        ((12, 48, 128), (12, 48, 64)),
+        ((9, 35, 69), (8, 32, 16)),
+        ((4, 128, 64), (4, 128, 16)),
+    ],
 )
 @pytest.mark.parametrize("more", [{}, {"dtype": "float16"}, {"transpose_a": True}, {"transpose_b": True}])
 def test_the_meaning_stays(arch, sizes, block, more):
     func = matmul(*sizes, block, **more)
     target = replace(cpu(arch), cache_bytes=(2 << 10, 8 << 10, 1 << 20))  # so small that each 32 of K are a step
     lowered = lower_cpu(func, target, OPTIONS)
-    assert "[(step + 1) % 2, row" in print_func(lowered)
+    tails = any(size % tile for size, tile in zip(sizes, block, strict=True))
+    cheap = arch == "avx512" or "dtype" not in more  # AVX2 has no masked loads of 16 bits
+    assert ("[(step + 1) % 2, row" in print_func(lowered)) == (cheap or not tails)
     rng = np.random.default_rng(1)
     a, b, c = (rng.integers(-2, 3, p.const_shape()).astype(p.dtype.numpy) for p in func.params)
     got = c.copy()
@@ -98,7 +107,7 @@ def test_every_vector_is_copied(calls, iterations, rows, vectors):
     regions = [Region(b, (const(0), const(0)), extents) for b in buffers]
     companion = companion_of(Copy(regions[0], regions[1], True), cpu())
     call, iteration = Var(INT32, "call"), Var(INT32, "iteration")
-    slot = companion.slot(call, iteration, calls, iterations)
+    slot = companion.slot(IndexContext(), call, iteration, calls, iterations)
     assert len(slot) == companion.each(calls * iterations)
     seen = set()
     for c in range(calls):
