@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tilewright.analysis.index import IndexContext
 from tilewright.ir.expr import INT32, Binary, Cast, Const, Expr, Select, Unary, Var, binary, const, select, unary
 
-A, B, C = (Var(INT32, name) for name in "abc")
-BOX = {A: (0, 5), B: (-3, 2), C: (4, 9)}
+A, B, C, D = (Var(INT32, name) for name in "abcd")
+BOX = {A: range(6), B: range(-3, 3), C: range(4, 10), D: range(-8, 9, 4)}
 OPS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
 
 
@@ -50,14 +50,14 @@ def evaluate(item: Expr, at: dict[int, int]) -> int:
 
 def points():
     names = list(BOX)
-    for values in itertools.product(*(range(lo, hi + 1) for lo, hi in BOX.values())):
+    for values in itertools.product(*BOX.values()):
         yield {id(name): value for name, value in zip(names, values, strict=True)}
 
 
 def context() -> IndexContext:
     made = IndexContext()
-    for variable, (lo, hi) in BOX.items():
-        made.bind(variable, lo, hi)
+    for variable, values in BOX.items():
+        made.bind(variable, values[0], values[-1], values.step)
     return made
 
 
@@ -65,7 +65,7 @@ def conditions(of: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     return st.builds(lambda op, x, y: binary(op, x, y), st.sampled_from(("lt", "le", "gt", "ge", "eq", "ne")), of, of)
 
 
-leaves = st.one_of(st.sampled_from([A, B, C]), st.integers(-20, 20).map(const))
+leaves = st.one_of(st.sampled_from([A, B, C, D]), st.integers(-20, 20).map(const))
 expressions = st.recursive(
     leaves,
     lambda inner: st.one_of(

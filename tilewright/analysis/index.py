@@ -11,6 +11,8 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tilewright.analysis import intervals
+from tilewright.analysis.intervals import UNBOUNDED, Bounds, plus, times, union
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import (
     Binary,
@@ -28,9 +30,6 @@ from tilewright.ir.expr import (
     unary,
 )
 from tilewright.ir.structural import key
-
-Bounds = tuple["int | None", "int | None"]
-UNBOUNDED: Bounds = (None, None)
 
 
 @dataclass(slots=True)
@@ -79,7 +78,7 @@ class IndexContext:
 
     def __init__(self) -> None:
         self._ranges: dict[int, tuple[Var, int | None, int | None, int]] = {}
-        self._facts: list[Linear] = []  # each is known to be >= 0
+        self._facts: tuple[Linear, ...] = ()  # each is known to be >= 0
         self._linear: dict[int, tuple[Expr, Linear]] = {}
 
     def bind(self, var: Var, lo: int | None, hi: int | None, multiple_of: int = 1) -> None:
@@ -100,12 +99,14 @@ class IndexContext:
     @contextmanager
     def assuming(self, condition: Expr, holds: bool = True) -> Iterator[None]:
         """Take `condition` for true (or for false) for the length of a `with`."""
-        count = len(self._facts)
-        self._facts.extend(self._facts_of(condition, holds))
+        known = self._facts
+        self._facts = (*known, *self._facts_of(condition, holds))
+        self._linear.clear()  # forms may hold conditions that were decided by facts
         try:
             yield
         finally:
-            del self._facts[count:]
+            self._facts = known
+            self._linear.clear()
 
     def _facts_of(self, condition: Expr, holds: bool) -> Iterator[Linear]:
         if isinstance(condition, Unary) and condition.op == "not":
@@ -154,7 +155,9 @@ class IndexContext:
         if isinstance(item, Cast) and item.dtype.is_int and item.value.dtype.is_int and _keeps(item):
             return self.linear(item.value)
         if not isinstance(item, Binary):
-            return _atom(self._simplify_children(item))
+            simplified = self._simplify_children(item)
+            chosen = isinstance(item, Select) and not isinstance(simplified, Select)
+            return self.linear(simplified) if chosen else _atom(simplified)
         handler = _LINEAR.get(item.op)
         if handler is None:
             return _atom(self._simplify_children(item))
@@ -162,6 +165,8 @@ class IndexContext:
 
     def _simplify_children(self, item: Expr) -> Expr:
         simplified: Expr = item.map_children(self.simplify)
+        if isinstance(simplified, Select) and isinstance(simplified.condition, Const):
+            return simplified.on_true if simplified.condition.value else simplified.on_false
         return simplified
 
     def _linear_sum(self, item: Binary) -> Linear:
@@ -184,6 +189,7 @@ class IndexContext:
         lo, hi = self._linear_bounds(rest)
         if lo is not None and hi is not None and lo // divisor == hi // divisor:
             return quotient.add(Linear(lo // divisor))
+        rest, _ = self._without_small_part(rest, divisor)
         if len(rest.terms) == 1 and rest.constant == 0:
             ((atom, factor),) = rest.terms.values()
             inner = _constant_divisor(atom, "floordiv")
@@ -192,10 +198,7 @@ class IndexContext:
                 return quotient.add(self.linear(merged))
         common = math.gcd(divisor, *[f for _, f in rest.terms.values()])
         if common > 1:  # floor((g·x + c) / (g·d)) = floor((x + floor(c / g)) / d)
-            rest = Linear(rest.constant // common, {k: (a, f // common) for k, (a, f) in rest.terms.items()})
-            return quotient.add(
-                _atom(binary("floordiv", self.rebuild(rest, item.dtype), divisor // common, loc=item.loc))
-            )
+            rest, divisor = _divided(rest, common), divisor // common
         return quotient.add(_atom(binary("floordiv", self.rebuild(rest, item.dtype), divisor, loc=item.loc)))
 
     def _linear_remainder(self, item: Binary) -> Linear:
@@ -207,7 +210,24 @@ class IndexContext:
         lo, hi = self._linear_bounds(rest)
         if lo is not None and hi is not None and lo // divisor == hi // divisor:
             return rest.add(Linear(-(lo // divisor) * divisor))
-        return _atom(binary("floormod", self.rebuild(rest, item.dtype), divisor, loc=item.loc))
+        rest, small = self._without_small_part(rest, divisor)
+        common = math.gcd(divisor, rest.constant, *[f for _, f in rest.terms.values()])
+        reduced = self.rebuild(_divided(rest, common), item.dtype)  # (g·x) mod (g·d) = g · (x mod d)
+        return small.add(_atom(binary("floormod", reduced, divisor // common, loc=item.loc)), common)
+
+    def _without_small_part(self, form: Linear, divisor: int) -> tuple[Linear, Linear]:
+        """(large, small) with form = large + small, where small never carries into a multiple of `divisor`.
+
+        large is a multiple of some g that divides `divisor`, and 0 <= small < g.
+        """
+        granules = {name: factor * self._multiple(atom) for name, (atom, factor) in form.terms.items()}
+        for step in sorted({math.gcd(divisor, granule) for granule in granules.values()} - {1}, reverse=True):
+            small = Linear(form.constant % step)
+            small.terms.update({name: term for name, term in form.terms.items() if granules[name] % step})
+            lo, hi = self._linear_bounds(small)
+            if lo is not None and hi is not None and lo >= 0 and hi < step:
+                return form.add(small, -1), small
+        return form, Linear()
 
     def _linear_extreme(self, item: Binary) -> Linear:
         left, right = self.linear(item.lhs), self.linear(item.rhs)
@@ -241,13 +261,13 @@ class IndexContext:
         """Inclusive bounds of an integer expression; None where there is none."""
         if isinstance(item, Ramp):
             base, stride = self.bounds(item.base), self.bounds(item.stride)
-            return _plus(base, _times(stride, (0, item.dtype.lanes - 1)))
+            return plus(base, times(stride, (0, item.dtype.lanes - 1)))
         return self._linear_bounds(self.linear(item))
 
     def _linear_bounds(self, form: Linear) -> Bounds:
         total: Bounds = (form.constant, form.constant)
         for atom, factor in form.terms.values():
-            total = _plus(total, _times(self._atom_bounds(atom), (factor, factor)))
+            total = plus(total, times(self._atom_bounds(atom), (factor, factor)))
         return total
 
     def _atom_bounds(self, atom: Expr) -> Bounds:
@@ -255,13 +275,13 @@ class IndexContext:
             known = self._ranges.get(id(atom))
             return (known[1], known[2]) if known is not None else UNBOUNDED
         if isinstance(atom, Select):
-            return _union(self.bounds(atom.on_true), self.bounds(atom.on_false))
+            return union(self.bounds(atom.on_true), self.bounds(atom.on_false))
         if isinstance(atom, Cast) and atom.value.dtype.is_bool:
             return (0, 1)
         if not isinstance(atom, Binary):
             return atom.dtype.int_range() if atom.dtype.is_int and atom.dtype.bits < 32 else UNBOUNDED
         left, right = self.bounds(atom.lhs), self.bounds(atom.rhs)
-        return _ATOM_BOUNDS[atom.op](left, right) if atom.op in _ATOM_BOUNDS else UNBOUNDED
+        return intervals.OPERATORS[atom.op](left, right) if atom.op in intervals.OPERATORS else UNBOUNDED
 
     def modular(self, item: Expr) -> tuple[int, int]:
         """(modulus, residue) with item ≡ residue (mod modulus); modulus 0 means that item is the residue."""
@@ -349,11 +369,12 @@ class IndexContext:
         lo, _ = self._linear_bounds(form)
         if lo is not None and lo >= 0:
             return True
-        for fact in self._facts:
-            lo, _ = self._linear_bounds(form.add(fact, -1))
-            if lo is not None and lo >= 0:
-                return True
-        return False
+        facts, self._facts = self._facts, ()  # to bound what a fact says, no fact is used: that might never end
+        try:
+            differences = (self._linear_bounds(form.add(fact, -1))[0] for fact in facts)
+            return any(lo is not None and lo >= 0 for lo in differences)
+        finally:
+            self._facts = facts
 
     def prove(self, condition: Expr) -> bool:
         """Whether `condition` is known to hold; False means not known."""
@@ -388,6 +409,11 @@ def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
     return quotient, rest
 
 
+def _divided(form: Linear, by: int) -> Linear:
+    """floor(form / by), where `by` divides every factor."""
+    return Linear(form.constant // by, {name: (atom, factor // by) for name, (atom, factor) in form.terms.items()})
+
+
 def _constant_divisor(item: Expr, op: str) -> int | None:
     """The divisor of `x op d` when it is a positive literal."""
     if isinstance(item, Binary) and item.op == op and isinstance(item.rhs, Const) and item.rhs.dtype.is_int:
@@ -395,85 +421,7 @@ def _constant_divisor(item: Expr, op: str) -> int | None:
     return None
 
 
-def _plus(a: Bounds, b: Bounds) -> Bounds:
-    return (
-        a[0] + b[0] if a[0] is not None and b[0] is not None else None,
-        a[1] + b[1] if a[1] is not None and b[1] is not None else None,
-    )
-
-
-def _times(a: Bounds, b: Bounds) -> Bounds:
-    if a[0] is not None and a[1] is not None and b[0] is not None and b[1] is not None:
-        products = [x * y for x in (a[0], a[1]) for y in (b[0], b[1])]
-        return (min(products), max(products))
-    for fixed, other in ((a, b), (b, a)):
-        if fixed[0] is not None and fixed[0] == fixed[1]:
-            low = other[0] * fixed[0] if other[0] is not None else None
-            high = other[1] * fixed[0] if other[1] is not None else None
-            return (low, high) if fixed[0] >= 0 else (high, low)
-    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
-        return (a[0] * b[0], None)
-    return UNBOUNDED
-
-
-def _union(a: Bounds, b: Bounds) -> Bounds:
-    return (
-        min(a[0], b[0]) if a[0] is not None and b[0] is not None else None,
-        max(a[1], b[1]) if a[1] is not None and b[1] is not None else None,
-    )
-
-
-def _quotient_bounds(a: Bounds, b: Bounds) -> Bounds:
-    if b[0] is None or b[0] <= 0:
-        return UNBOUNDED
-    low = None if a[0] is None else (a[0] // b[0] if a[0] < 0 else (a[0] // b[1] if b[1] is not None else 0))
-    high = None if a[1] is None else (a[1] // b[0] if a[1] >= 0 else (a[1] // b[1] if b[1] is not None else -1))
-    return (low, high)
-
-
-def _remainder_bounds(a: Bounds, b: Bounds) -> Bounds:
-    if b[0] is None or b[0] <= 0:
-        return UNBOUNDED
-    top = b[1] - 1 if b[1] is not None else None
-    if a[0] is not None and a[0] >= 0 and a[1] is not None:
-        top = a[1] if top is None else min(top, a[1])
-    return (0, top)
-
-
-def _min_bounds(a: Bounds, b: Bounds) -> Bounds:
-    low = min(a[0], b[0]) if a[0] is not None and b[0] is not None else None
-    highs = [x for x in (a[1], b[1]) if x is not None]
-    return (low, min(highs) if highs else None)
-
-
-def _max_bounds(a: Bounds, b: Bounds) -> Bounds:
-    lows = [x for x in (a[0], b[0]) if x is not None]
-    high = max(a[1], b[1]) if a[1] is not None and b[1] is not None else None
-    return (max(lows) if lows else None, high)
-
-
-def _and_bounds(a: Bounds, b: Bounds) -> Bounds:
-    highs = [x[1] for x in (a, b) if x[0] is not None and x[0] >= 0 and x[1] is not None]
-    non_negative = any(x[0] is not None and x[0] >= 0 for x in (a, b))
-    return (0 if non_negative else None, min(highs) if highs else None)
-
-
-def _shift_right_bounds(a: Bounds, b: Bounds) -> Bounds:
-    if a[0] is None or a[0] < 0 or b[0] is None or b[0] < 0:
-        return UNBOUNDED
-    return (0, None if a[1] is None else a[1] >> b[0])
-
-
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
-_ATOM_BOUNDS = {
-    "mul": _times,
-    "floordiv": _quotient_bounds,
-    "floormod": _remainder_bounds,
-    "min": _min_bounds,
-    "max": _max_bounds,
-    "bitand": _and_bounds,
-    "shr": _shift_right_bounds,
-}
 _LINEAR = {
     "add": IndexContext._linear_sum,
     "sub": IndexContext._linear_sum,

@@ -1,7 +1,7 @@
 """What the passes rely on the index algebra to see."""
 
 from tilewright.analysis.index import IndexContext
-from tilewright.ir.expr import INT32, INT64, Const, Var
+from tilewright.ir.expr import INT32, INT64, Const, Var, binary, select
 
 
 def variables(*bounds):
@@ -53,3 +53,34 @@ def test_int64_is_kept():
     context = IndexContext()
     big = Var(INT64, "big")
     assert context.simplify(big * 4 + big).dtype is INT64
+
+
+def test_lanes_do_not_carry_into_the_quotient():
+    context, (k, lane) = variables((None, None), (0, 7))
+    step = Var(INT32, "step")
+    context.bind(step, 0, None, 8)
+    place = k * 32 + step + lane
+    assert str(context.simplify(place // 64 - (k * 32 + step) // 64)) == str(context.simplify(k - k))
+    assert context.linear(place % 64).coefficient(lane) == 1
+    assert context.linear((place + 3) % 64).coefficient(lane) == 0  # lane + 3 may carry
+
+
+def test_a_common_factor_leaves_a_remainder():
+    context, (i, _) = variables((None, None), (0, 7))
+    assert context.modular(i * 8 % 64) == (8, 0)
+
+
+def test_what_was_decided_under_an_assumption_ends_with_it():
+    context, (i, _) = variables((None, None), (0, 7))
+    item = select(i < 8, i * 0 + 1, i * 0 + 2)
+    doubled = binary("mul", item, 2)
+    with context.assuming(i < 8):
+        assert context.bounds(doubled) == (2, 2)
+    assert context.bounds(doubled) == (2, 4)
+
+
+def test_facts_about_a_selection_end():
+    context, (i, j) = variables((None, None), (0, 7))
+    item = select(binary("ne", i // 3, 1), i, j)
+    with context.assuming(binary("ge", item, 5)):
+        assert context.prove(binary("ge", item, 4))
