@@ -50,6 +50,7 @@ from tilewright.ir.stmt import Alloc, Atomic, For, If, Let, Parallel, Seq, Stmt,
 from tilewright.ir.structural import key
 from tilewright.options import CompileOptions
 from tilewright.passes.guard_accesses import conjunction
+from tilewright.passes.ramps import ramp_binary
 from tilewright.target import Target
 
 REDUCER_OPS = {"sum": "add", "max": "max", "min": "min"}
@@ -172,7 +173,8 @@ def _vector_loop(variable: Var, extent: Expr, lanes: int, body: Seq) -> Seq:
         mask = Binary(BOOL.with_lanes(lanes), "lt", ramp, limit)
         tail = Vectoriser(variable, whole, lanes, mask, sums).sequence(body)
         if known is None:
-            tail = Seq((If(binary("lt", whole, extent), tail, loc=loc),), loc=loc)
+            some_left = binary("and", binary("ge", whole, 0), binary("lt", whole, extent))  # extents may be negative
+            tail = Seq((If(some_left, tail, loc=loc),), loc=loc)
         stmts.extend(tail.stmts if known is None else [Seq(tail.stmts, loc=loc)])
     return Seq((*sums.before, *stmts, *sums.after), loc=loc)
 
@@ -224,6 +226,7 @@ class Vectoriser:
         self.mask = mask
         self.some_lane_on = True  # a tail has at least one iteration; a branch may have none
         self.context = IndexContext()
+        self.multiples = {id(base): lanes}  # the loop starts at 0 and goes in steps of `lanes`, a power of two
         self.vectors: dict[int, Var] = {}
         self.renamed: dict[int, Var] = {}
         self.private: dict[int, Buffer] = {}
@@ -407,7 +410,7 @@ class Vectoriser:
         if any(isinstance(n, Load) for n in walk(item)):
             return None
         factor = _factor(self.context, item, self.variable)
-        if not factor:
+        if not factor or not -(1 << item.dtype.bits - 1) <= factor < 1 << item.dtype.bits - 1:
             return None
         base = substitute(item, {self.variable: cast(self.base, self.variable.dtype)})
         base = self._rename(base)
@@ -438,6 +441,10 @@ class Vectoriser:
             if left is item.lhs and right is item.rhs:
                 return item
             return binary(item.op, left, right, loc=item.loc)
+        if item.dtype.is_int:
+            even = ramp_binary(item.op, left, right, self.multiples, item.loc)
+            if even is not None:
+                return even
         result = item.dtype.with_lanes(self.lanes)
         return Binary(result, item.op, self.vector(left), self.vector(right), loc=item.loc)
 
