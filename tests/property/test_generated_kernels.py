@@ -122,6 +122,7 @@ _RESULT = Step("elementwise", 0, 0, 1, "add", False, 0)
 @settings(max_examples=60, deadline=None)
 @example((2, 1), (4, 33), "bfloat16", [_DOUBLE, _DOUBLE, _RESULT], 0)  # a truncating store with one lane on
 @example((1, 1), (7, 5), "float32", [_DOUBLE, Step("gemm", 0, 0, 0, "add", False, 0)], 0)  # a loop in steps of 4
+@example((1, 1), (1, 1), "float16", [Step("fill", 0, 0, 0, "add", False, 0), Step("gemm", 0, 0, 0, "add", False, 0)], 0)
 @given(
     st.tuples(st.integers(1, 40), st.integers(1, 70)),
     st.tuples(st.sampled_from([1, 4, 7, 16]), st.sampled_from([1, 5, 16, 33])),

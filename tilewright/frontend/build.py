@@ -26,6 +26,7 @@ from tilewright.frontend.values import contains_load, is_variable
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, Load
 from tilewright.ir.kernel import Param, PrimFunc
+from tilewright.ir.nesting import check_nesting
 from tilewright.ir.stmt import Alloc, Seq
 from tilewright.language import entry
 from tilewright.language.annotations import RefType
@@ -111,6 +112,7 @@ def finish(builder: Builder, result: Any, loc: Location) -> PrimFunc:
     sizes = size_parameters(params)
     body = Seq(tuple(top), loc=loc)
     func = PrimFunc(builder.name, tuple(params), body, sizes, tuple(outputs), loc=loc)
+    check_nesting(func)
     check_names(func)
     return func
 

@@ -90,7 +90,9 @@ class _Restage(Rewriter):
     def rewrite_Fill(self, stmt: Fill) -> Stmt:
         stmt = self.generic(stmt)
         form = self._of(stmt.dst.buffer)
-        return stmt if form.new is form.old else Fill(form.region(stmt.dst), form.rounded(stmt.value), loc=stmt.loc)
+        if form.new is form.old:
+            return stmt
+        return Fill(form.region(stmt.dst), cast(form.rounded(stmt.value), form.new.dtype, loc=stmt.loc), loc=stmt.loc)
 
     def rewrite_Load(self, item: Load) -> Expr:
         item = self.generic(item)

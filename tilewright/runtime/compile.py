@@ -13,6 +13,7 @@ from tilewright.compiler import compile_func
 from tilewright.errors import ArgumentTypeError, ArgumentValueError, OptionError, TilewrightError, VerificationError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.kernel import PrimFunc
+from tilewright.ir.nesting import too_deep
 from tilewright.language.tracebacks import strip
 from tilewright.options import CompileOptions, env_threads
 from tilewright.runtime.cache import DiskCache, cache_key, default_directory
@@ -55,6 +56,8 @@ def compile(
         program = with_outputs(as_prim_func(func), out_idx)
         loaded = load(program, chosen, options)
         kernel = Kernel(program, loaded, options)
+    except RecursionError:  # of a program within the limit, compiled from deep inside the user's own calls
+        raise too_deep() from None
     except VerificationError:  # ours to debug
         raise
     except TilewrightError as error:  # the user's: show his call, not our frames

@@ -62,7 +62,7 @@ class Binder:
             equations += [
                 (step, arg.strides[d] // arg.itemsize, f"stride {d} of {param.name}", ArgumentStrideError)
                 for d, step in enumerate(param.strides or ())
-                if arg.shape[d] > 1
+                if arg.shape[d] > 1 and arg.size  # NumPy gives arrays without elements any strides
             ]
         self._solve([(expr, value) for expr, value, _, _ in equations])
         self._default_strides(args)
