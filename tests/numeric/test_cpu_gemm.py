@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,8 +13,11 @@ import tilewright.language as T
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.simulator.reference import run
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "targets_cpu"))
+from cpu_harness import RUNNABLE
 
-def matmul(m, n, k, block, dtype, accumulator, transpose_a=False, transpose_b=False):
+
+def matmul(m, n, k, block, dtype, accumulator, transpose_a=False, transpose_b=False, stages=3):
     block_m, block_n, block_k = block
 
     @T.prim_func
@@ -25,7 +31,7 @@ def matmul(m, n, k, block, dtype, accumulator, transpose_a=False, transpose_b=Fa
             B_shared = T.alloc_shared((block_n, block_k) if transpose_b else (block_k, block_n), dtype)
             C_local = T.alloc_fragment((block_m, block_n), accumulator)
             T.clear(C_local)
-            for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=3):
+            for step in T.Pipelined(T.ceildiv(k, block_k), num_stages=stages):
                 if transpose_a:
                     T.copy(A[step * block_k, by * block_m], A_shared)
                 else:
@@ -54,14 +60,16 @@ def operands(m, n, k, dtype, transpose_a, transpose_b):
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}
 
 
-def check(m, n, k, block, dtype, accumulator, transpose_a=False, transpose_b=False):
-    kernel = tilewright.compile(matmul(m, n, k, block, dtype, accumulator, transpose_a, transpose_b), target="cpu")
+def check(m, n, k, block, dtype, accumulator, transpose_a=False, transpose_b=False, *, target="cpu", stages=3):
+    func = matmul(m, n, k, block, dtype, accumulator, transpose_a, transpose_b, stages)
+    kernel = tilewright.compile(func, target=target)
     a, b = operands(m, n, k, dtype, transpose_a, transpose_b)
     c = np.full((m, n), 99).astype(as_dtype(accumulator).numpy)
     kernel(a, b, c)
     left, right = (a.T if transpose_a else a), (b.T if transpose_b else b)
     if as_dtype(accumulator).is_int:
-        np.testing.assert_array_equal(c, left.astype(np.int64) @ right.astype(np.int64))
+        exact = left.astype(np.int64) @ right.astype(np.int64)
+        np.testing.assert_array_equal(c, exact.astype(c.dtype))  # modulo the accumulator's range
         return
     left, right = left.astype(np.float64), right.astype(np.float64)
     magnitude = np.abs(left) @ np.abs(right)
@@ -85,13 +93,43 @@ DTYPES = [
     ("float8_e5m2fnuz", "float32"),
     ("int8", "int32"),
     ("uint8", "int32"),
+    ("int16", "int32"),
+    ("int32", "int32"),
+    ("uint32", "int64"),
+    ("int64", "int64"),
+    ("uint8", "uint32"),
 ]
 
 
 @pytest.mark.parametrize(("dtype", "accumulator"), DTYPES)
-@pytest.mark.parametrize("transpose_b", [False, True])
-def test_odd_sizes(dtype, accumulator, transpose_b):
-    check(1000, 77, 333, (64, 64, 32), dtype, accumulator, transpose_b=transpose_b)
+def test_odd_sizes(dtype, accumulator):
+    check(1000, 77, 333, (64, 64, 32), dtype, accumulator)
+
+
+@pytest.mark.parametrize(("dtype", "accumulator"), DTYPES)
+@pytest.mark.parametrize(("transpose_a", "transpose_b"), [(False, True), (True, False), (True, True)])
+def test_dtypes_and_transposes(dtype, accumulator, transpose_a, transpose_b):
+    check(75, 77, 333, (32, 48, 24), dtype, accumulator, transpose_a, transpose_b)
+
+
+@pytest.mark.parametrize("target", [f"cpu:{arch}" for arch in RUNNABLE])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float8_e4m3fn", "int8"])
+def test_instruction_sets(target, dtype):
+    accumulator = {"float64": "float64", "int8": "int32"}.get(dtype, "float32")
+    check(130, 77, 600, (64, 32, 32), dtype, accumulator, target=target)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(127, 128, 512), (129, 128, 512), (128, 127, 512), (128, 129, 512), (128, 128, 511), (128, 128, 513)]
+)
+def test_a_tail_in_one_dimension(sizes):
+    check(*sizes, (64, 64, 32), "float32", "float32")
+
+
+@pytest.mark.parametrize("stages", range(5))
+@pytest.mark.parametrize("sizes", [(96, 96, 640), (97, 95, 641)])
+def test_stages(stages, sizes):
+    check(*sizes, (32, 64, 16), "float16", "float32", stages=stages)
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])

@@ -166,7 +166,10 @@ class _Guard(ContextRewriter):
         loaded: Expr = Load(item.dtype, item.buffer, indices, mask, loc=item.loc)
         safe = item.buffer.safe_value
         if mask is not None and safe is not None:
-            loaded = select(mask, loaded, cast(safe, item.dtype), loc=item.loc)
+            value = cast(safe, item.dtype.scalar)
+            if item.dtype.lanes > 1:
+                value = Broadcast(item.dtype, value, loc=item.loc)
+            loaded = select(mask, loaded, value, loc=item.loc)
         return loaded
 
     def _inner(self, mask: Expr) -> Expr:

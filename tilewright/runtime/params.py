@@ -190,7 +190,8 @@ class ArrayParam(Param):
                     f"pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare the strides: T.StridedTensor({self.name}'s shape, strides, dtype)",
                 )
             return
-        if self.written and any(stride == 0 and n > 1 for stride, n in zip(actual, shape, strict=True)):
+        repeats = any(stride == 0 and n > 1 for stride, n in zip(actual, shape, strict=True))
+        if self.written and repeats and 0 not in shape:
             raise self.error(
                 ArgumentStrideError, f"the kernel writes it, but elements share memory (strides {actual} in elements)"
             )
