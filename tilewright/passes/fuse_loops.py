@@ -28,6 +28,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Binary, Buffer, Call, Expr, Load, Var, binary, cast, const, const_int
 from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.neutral import neutral_value
+from tilewright.ir.node import Node
 from tilewright.ir.rewriter import Rewriter, substitute, walk
 from tilewright.ir.stmt import Alias, Alloc, Launch, Let, Parallel, Reduce, Region, Seq, Stmt, Store
 from tilewright.ir.structural import key, same
@@ -290,19 +291,36 @@ class _Forward(Rewriter):
 
 
 def _drop_unread(body: Seq) -> Seq:
-    """Without stores to tiles that nothing reads."""
-    used = {id(n.buffer) for n in walk(body) if isinstance(n, (Load, Region))}
-    used |= {id(b) for n in walk(body) if isinstance(n, Alias) for b in (n.buffer, n.buffer.view_of) if b is not None}
-    idle = {
-        id(n.buffer)
-        for n in walk(body)
-        if isinstance(n, Alloc) and id(n.buffer) not in used and n.buffer.scope != "global"
-    }
-    result: Seq = _DropStores(idle).rewrite(body) if idle else body
-    return result
+    """Without stores to tiles that nothing reads, and without names that nothing uses; each can make more of the other."""
+    while True:
+        used = {id(n.buffer) for n in walk(body) if isinstance(n, (Load, Region))}
+        used |= {
+            id(b) for n in walk(body) if isinstance(n, Alias) for b in (n.buffer, n.buffer.view_of) if b is not None
+        }
+        named = {id(n) for n in (*walk(body), *_in_buffers(body)) if isinstance(n, Var)}
+        idle = {
+            id(n.buffer)
+            for n in walk(body)
+            if isinstance(n, Alloc) and id(n.buffer) not in used and n.buffer.scope != "global"
+        }
+        idle |= {id(n.var) for n in walk(body) if isinstance(n, Let) and id(n.var) not in named}
+        if not idle:
+            return body
+        body = _Drop(idle).rewrite(body)
 
 
-class _DropStores(Rewriter):
+def _in_buffers(body: Seq) -> Iterator[Node]:
+    """The expressions that buffers consist of."""
+    buffers = {id(b): b for n in walk(body) if isinstance(b := getattr(n, "buffer", None), Buffer)}
+    for buffer in buffers.values():
+        for part in (*buffer.shape, *(buffer.strides or ()), buffer.safe_value):
+            if part is not None:
+                yield from walk(part)
+
+
+class _Drop(Rewriter):
+    """Removes the buffers and names whose ids it is given."""
+
     def __init__(self, idle: set[int]) -> None:
         self.idle = idle
 
@@ -311,3 +329,6 @@ class _DropStores(Rewriter):
 
     def rewrite_Alloc(self, stmt: Alloc) -> Stmt:
         return Seq((), loc=stmt.loc) if id(stmt.buffer) in self.idle else stmt
+
+    def rewrite_Let(self, stmt: Let) -> Stmt:
+        return Seq((), loc=stmt.loc) if id(stmt.var) in self.idle else stmt

@@ -8,7 +8,7 @@ import pytest
 import tilewright.language as T
 from tilewright.ir.printer import print_func
 from tilewright.ir.rewriter import walk
-from tilewright.ir.stmt import Alloc, Parallel, Reduce
+from tilewright.ir.stmt import Alloc, Let, Parallel, Reduce
 from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.default import lower_cpu
@@ -167,3 +167,25 @@ def test_rows_in_bands_and_sizes_beyond_the_edge():
 
     assert count(fused(program), Reduce) == 0
     agree(program, np.random.default_rng(0).standard_normal((M, N)).astype(np.float32), np.zeros((M, N), np.float32))
+
+
+def test_what_nothing_reads_goes_with_the_names_that_it_used():
+    @T.prim_func
+    def program(X: T.Tensor((4, 32), "float32"), Y: T.Tensor((4, 32), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            x = T.alloc_fragment((1, 32), "float32")
+            idle = T.alloc_fragment((1, 32), "float32")
+            more = T.alloc_fragment((1, 32), "float32")
+            T.copy(X[bx, 0], x)
+            for i, j in T.Parallel(1, 32):
+                idle[i, j] = T.exp(x[i, j])
+            for i, j in T.Parallel(1, 32):
+                more[i, j] = idle[i, j] * 2.0
+            for i, j in T.Parallel(1, 32):
+                x[i, j] = x[i, j] + 1.0
+            T.copy(x, Y[bx, 0])
+
+    func = fused(program)
+    assert count(func, Alloc) == 0 and "exp" not in print_func(func)
+    assert count(func, Let) == 2  # what was read, and what is stored
+    agree(program, np.ones((4, 32), np.float32), np.zeros((4, 32), np.float32))
