@@ -9,7 +9,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.stmt import ATOMIC_OPS, Atomic
 from tilewright.targets.cpu import arithmetic, casts, emit_memory
 from tilewright.targets.cpu.emit_memory import Access
-from tilewright.targets.cpu.values import Value, width
+from tilewright.targets.cpu.values import Item, Value, width
 from tilewright.targets.cpu.writer import Writer
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ _NATIVE = {"add": "add", "or": "or", "and": "and", "xor": "xor", "exchange": "xc
 
 def emit(emitter: Emitter, stmt: Atomic) -> None:
     """One atomic on one element; `result` is bound to the old value."""
-    from tilewright.targets.cpu.emit_expr import Item
-
     buffer = stmt.dst.buffer
     dtype = buffer.dtype
     if stmt.op not in ATOMIC_OPS or stmt.memory_order not in _ORDERS:

@@ -16,11 +16,10 @@ from tilewright.ir.rewriter import walk
 from tilewright.ir.stmt import Alloc, Launch, Let, Seq, Stmt
 from tilewright.target import Target
 from tilewright.targets.cpu import arena, casts, emit_memory
-from tilewright.targets.cpu.emit_expr import Item
 from tilewright.targets.cpu.emit_memory import Place
 from tilewright.targets.cpu.emit_stmt import StatementEmitter
 from tilewright.targets.cpu.reports import Reports
-from tilewright.targets.cpu.values import Linear, Value, compute_scalar, integer, storage_bytes
+from tilewright.targets.cpu.values import Item, Linear, Value, compute_scalar, integer, storage_bytes
 from tilewright.targets.cpu.writer import Module, Writer
 
 ABI = 1

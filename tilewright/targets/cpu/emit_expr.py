@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import TilewrightError, VerificationError
@@ -31,11 +30,11 @@ from tilewright.ir.expr import (
     Unary,
     Var,
     VectorReduce,
-    const_int,
 )
 from tilewright.ir.rewriter import walk
-from tilewright.targets.cpu import arithmetic, casts, emit_memory, intrinsics, literals
+from tilewright.targets.cpu import arithmetic, casts, emit_index, emit_lanes, emit_memory, intrinsics, literals
 from tilewright.targets.cpu.values import (
+    Item,
     Linear,
     Value,
     compute_scalar,
@@ -52,17 +51,6 @@ if TYPE_CHECKING:
 INT64 = make_dtype("int64")
 BOOL = make_dtype("bool")
 BFLOAT16 = make_dtype("bfloat16")
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """kind: "typed", "index" or "literal".  Scalars of the latter two have `linear`, vectors `value` (i64 lanes)."""
-
-    dtype: DType
-    kind: str = "typed"
-    value: Value | None = None
-    stored: Value | None = None
-    linear: Linear | None = None
 
 
 class Emitter:
@@ -312,13 +300,13 @@ class Emitter:
         if op in ("and", "or"):
             return self._logic(expr)
         if op == "lt" and isinstance(expr.lhs, Ramp) and isinstance(expr.rhs, Broadcast):
-            mask = self._tail_mask(expr.lhs, expr.rhs)
+            mask = emit_index.tail_mask(self, expr.lhs, expr.rhs)
             if mask is not None:
                 return mask
         lhs, rhs = self.code(expr.lhs), self.code(expr.rhs)
         kinds = {lhs.kind, rhs.kind}
         if "index" in kinds and "typed" not in kinds:
-            return self._index_binary(op, lhs, rhs, expr.lhs.dtype)
+            return emit_index.index_binary(self, op, lhs, rhs, expr.lhs.dtype)
         dtype, w = expr.lhs.dtype, self.w
         a, b = self.compute(lhs), self.compute(rhs)
         if BINARY_OPS[op][1] == "compare":
@@ -333,71 +321,6 @@ class Emitter:
         if result is None:
             raise arithmetic.undefined(op, dtype)
         return self.rounded(result, dtype)
-
-    def _index_binary(self, op: str, lhs: Item, rhs: Item, dtype: DType) -> Item:
-        """On exact 64-bit integers."""
-        w = self.w
-        if lhs.linear is not None and rhs.linear is not None:
-            folded = _index_linear(op, lhs.linear, rhs.linear, dtype.bits)
-            if folded is not None:
-                return Item(dtype, "index", linear=folded)
-            difference = lhs.linear.plus(rhs.linear, -1).number
-            x, y = lhs.linear.number, rhs.linear.number
-            if difference is not None and BINARY_OPS[op][1] == "compare":
-                x, y = difference, 0
-            if x is not None and y is not None:
-                number = arithmetic.fold_index(op, x, y, dtype.bits)
-                if isinstance(number, bool):
-                    return Item(BOOL, value=integer(number, 1))
-                if number is not None:
-                    return Item(dtype, "index", linear=Linear.constant(number))
-        a, b = self.wide(lhs), self.wide(rhs)
-        if BINARY_OPS[op][1] == "compare":
-            mask = w.compare(arithmetic.SIGNED_COMPARE[op], a, b)
-            return Item(BOOL.with_lanes(a.lanes), value=mask)
-        result = self._hoisted_index(op, a, b, dtype.bits)
-        if a.lanes == 1:
-            return Item(dtype, "index", linear=Linear.atom(result))
-        return Item(dtype, "index", result)
-
-    def _hoisted_index(self, op: str, a: Value, b: Value, bits: int) -> Value:
-        w = self.w
-        if op in ("add", "sub", "mul"):
-            return {"add": w.add, "sub": w.sub, "mul": w.mul}[op](a, b)
-        number = b.number
-        if number is not None and number > 0 and number & (number - 1) == 0:
-            size = integer(number.bit_length() - 1, 64, b.lanes)
-            if op == "floordiv":
-                return w.binary("ashr", a, size)
-            if op == "floormod":
-                return w.binary("and", a, integer(number - 1, 64, b.lanes))
-        with w.hoisting(a, b):
-            result = arithmetic.int_binary(w, op, a, b, True, bits)
-        if result is None:
-            raise arithmetic.undefined(op, INT64)
-        return result
-
-    def _tail_mask(self, ramp: Ramp, bound: Broadcast) -> Item | None:
-        """base + i < n for lanes i as i < n - base, in narrow lanes; None for what is no index arithmetic."""
-        if const_int(ramp.stride) != 1:
-            return None
-        start, end = self.code(ramp.base), self.code(bound.value)
-        if start.linear is None or end.linear is None or "index" not in (start.kind, end.kind):
-            return None
-        lanes, w = ramp.dtype.lanes, self.w
-        scalar = "i32" if lanes <= 16 else "i8"
-        if lanes > 127:
-            return None
-        left = w.linear(end.linear.plus(start.linear, -1))
-        if left.number is not None:
-            if left.number >= lanes or left.number <= 0:
-                return Item(BOOL.with_lanes(lanes), value=integer(int(left.number > 0), 1, lanes))
-            count = integer(left.number, int(scalar[1:]))
-        else:
-            with w.hoisting(left):
-                clamped = w.intrinsic("smax", w.intrinsic("smin", left, integer(lanes)), integer(0))
-                count = w.convert("trunc", clamped, scalar)
-        return Item(BOOL.with_lanes(lanes), value=w.compare("ult", w.iota(lanes, scalar), w.splat(count, lanes)))
 
     def _logic(self, expr: Binary) -> Item:
         lhs = self.value(expr.lhs)
@@ -435,7 +358,7 @@ class Emitter:
 
     def _call(self, expr: Call) -> Item:
         if expr.name == "dot2_bf16":
-            return self._dot2(expr)
+            return emit_lanes.dot2(self, expr)
         dtype = expr.args[0].dtype
         values = [self.value(a) for a in expr.args]
         result = intrinsics.emit(self.w, expr.name, values, dtype)
@@ -443,92 +366,6 @@ class Emitter:
             return Item(expr.dtype, value=result)
         return self.rounded(result, dtype)
 
-    def _dot2(self, expr: Call) -> Item:
-        with self.across_lanes():
-            acc, a, b = [self.code(arg) for arg in expr.args]
-        return Item(
-            expr.dtype,
-            value=intrinsics.dot2(self.w, self.compute(acc), self.stored(a, BFLOAT16), self.stored(b, BFLOAT16)),
-        )
-
-    # --- vectors ----------------------------------------------------------------------------------
-
-    def _ramp(self, expr: Ramp) -> Item:
-        base, stride = self.code(expr.base), self.code(expr.stride)
-        lanes, w = expr.dtype.lanes, self.w
-        if "typed" not in (base.kind, stride.kind):
-            assert stride.linear is not None
-            step = stride.linear.number
-            steps = (
-                w.iota(lanes, "i64", step)
-                if step is not None
-                else w.binary("mul", w.iota(lanes), w.splat(self.wide(stride), lanes))
-            )
-            start = w.splat(self.wide(base), lanes)
-            return Item(expr.dtype, "index", steps if start.number == 0 else w.binary("add", start, steps))
-        first, step_value = self.compute(base), self.compute(stride)
-        steps = w.bin("mul", w.iota(lanes, first.type), w.splat(step_value, lanes))
-        return self.rounded(w.bin("add", w.splat(first, lanes), steps), expr.dtype)
-
-    def _broadcast(self, expr: Broadcast) -> Item:
-        item, lanes, w = self.code(expr.value), expr.dtype.lanes, self.w
-        if item.kind != "typed":
-            return Item(expr.dtype, "index", w.splat(self.wide(item), lanes))
-        if item.value is None and item.stored is not None:
-            return Item(expr.dtype, stored=w.splat(item.stored, lanes))
-        return Item(expr.dtype, value=w.splat(self.compute(item), lanes))
-
-    def _shuffle(self, expr: Shuffle) -> Item:
-        with self.across_lanes():
-            first, second = self.code(expr.first), self.code(expr.second)
-        if first.stored is not None and second.stored is not None and first.kind == second.kind == "typed":
-            return Item(expr.dtype, stored=self._pick(first.stored, second.stored, expr.lanes))
-        return Item(expr.dtype, value=self._pick(self.compute(first), self.compute(second), expr.lanes))
-
-    def _pick(self, a: Value, b: Value, lanes: tuple[int, ...]) -> Value:
-        w = self.w
-        split, size = a.lanes, max(a.lanes, b.lanes)
-        a, b = self._widened(a, size), self._widened(b, size)
-        if size == 1:
-            chosen = [a if lane == 0 else b for lane in lanes]
-            if len(chosen) == 1:
-                return chosen[0]
-            result = Value("poison", vector_type(a.type, len(lanes)), len(lanes))
-            for lane, item in enumerate(chosen):
-                result = w.insert(result, item, lane)
-            return result
-        places = tuple([lane if lane < split else lane - split + size for lane in lanes])
-        return w.shuffle(a, None if max(places) < size else b, places)
-
-    def _widened(self, value: Value, lanes: int) -> Value:
-        if value.lanes == lanes:
-            return value
-        w = self.w
-        if value.lanes == 1:
-            return w.insert(Value("poison", vector_type(value.type, lanes), lanes), value, 0)
-        return w.shuffle(value, None, tuple([min(i, value.lanes - 1) for i in range(lanes)]))
-
-    def _vector_reduce(self, expr: VectorReduce) -> Item:
-        dtype = expr.value.dtype
-        with self.across_lanes():
-            vector = self.value(expr.value)
-        return self.rounded(intrinsics.reduce(self.w, expr.op, vector, dtype), expr.dtype)
-
-
-def _index_linear(op: str, a: Linear, b: Linear, bits: int) -> Linear | None:
-    """Sums and products of sums, as long as they stay small; literals of any operation."""
-    if op in ("add", "sub"):
-        return a.plus(b, 1 if op == "add" else -1)
-    if op == "mul" and (a.number is not None or b.number is not None or len(a.terms) * len(b.terms) <= _LARGEST_SUM):
-        return a.times(b)
-    shift = b.number
-    if op == "shl" and shift is not None and 0 <= shift < bits:
-        return a.scaled(1 << shift)
-    return None
-
-
-_LARGEST_SUM = 6
-"""Terms of a product of sums that is still multiplied out."""
 
 _METHODS: dict[type[Expr], Callable[[Emitter, Any], Item]] = {
     Const: Emitter._const,
@@ -540,8 +377,8 @@ _METHODS: dict[type[Expr], Callable[[Emitter, Any], Item]] = {
     Select: Emitter._select,
     Load: Emitter._load,
     Call: Emitter._call,
-    Ramp: Emitter._ramp,
-    Broadcast: Emitter._broadcast,
-    Shuffle: Emitter._shuffle,
-    VectorReduce: Emitter._vector_reduce,
+    Ramp: emit_lanes.ramp,
+    Broadcast: emit_lanes.broadcast,
+    Shuffle: emit_lanes.shuffle,
+    VectorReduce: emit_lanes.vector_reduce,
 }

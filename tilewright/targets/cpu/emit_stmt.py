@@ -27,9 +27,9 @@ from tilewright.ir.stmt import (
     While,
 )
 from tilewright.targets.cpu import arena, atomics, emit_memory, reports
-from tilewright.targets.cpu.emit_expr import Emitter, Item
+from tilewright.targets.cpu.emit_expr import Emitter
 from tilewright.targets.cpu.emit_memory import Place
-from tilewright.targets.cpu.values import Linear, Value, integer, storage_bytes, storage_scalar, vector_type
+from tilewright.targets.cpu.values import Item, Linear, Value, integer, storage_bytes, storage_scalar, vector_type
 from tilewright.targets.cpu.writer import Writer
 
 _UNROLL_LIMIT = 4096

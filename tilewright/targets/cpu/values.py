@@ -170,3 +170,14 @@ class Linear:
                 key = tuple(sorted(mine + theirs))
                 result.terms[key] = result.terms.get(key, 0) + a * b
         return result
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """kind: "typed", "index" or "literal".  Scalars of the latter two have `linear`, vectors `value` (i64 lanes)."""
+
+    dtype: DType
+    kind: str = "typed"
+    value: Value | None = None
+    stored: Value | None = None
+    linear: Linear | None = None
