@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.analysis.index import IndexContext
-from tilewright.ir.dtype import DType
-from tilewright.ir.expr import INT32, Broadcast, Expr, Load, Ramp, Select, Var, binary, cast, const, const_int
+from tilewright.ir.expr import INT32, Expr, Load, Ramp, Var, binary, cast, const, const_int
 from tilewright.ir.stmt import Copy, For, Let, Prefetch, Region, Seq, Stmt, Store
 from tilewright.passes.gemm_operands import consecutive_columns, matrix_axes, matrix_extents
-from tilewright.passes.guard_accesses import conjunction, range_conditions
 from tilewright.source import Location
 from tilewright.target import Target
 
@@ -45,7 +42,7 @@ class Companion:
         """How many vectors a slot takes, where `slots` take all."""
         return -(-self.rows * self.vectors // slots)
 
-    def slot(self, context: IndexContext, call: Expr, iteration: Expr, calls: int, iterations: int) -> list[list[Stmt]]:
+    def slot(self, call: Expr, iteration: Expr, calls: int, iterations: int) -> list[list[Stmt]]:
         """What is done in an iteration of a register tile, so that all is done after the last; vector by vector."""
         each = self.each(calls * iterations)
         if not each:
@@ -57,25 +54,24 @@ class Companion:
             total = self.rows * self.vectors
             places = [binary("min", binary("add", position, part), total - 1) for part in range(each)]
             return [
-                self._vector(context, binary("floordiv", p, self.vectors), binary("floormod", p, self.vectors))
-                for p in places
+                self._vector(binary("floordiv", p, self.vectors), binary("floormod", p, self.vectors)) for p in places
             ]
         start = binary("min", binary("mul", call, rows_a_call), self.rows - rows_a_call)
         row = binary("add", start, binary("floordiv", first, self.vectors))
         column = binary("floormod", first, self.vectors)
-        return [self._vector(context, row, binary("add", column, part)) for part in range(each)]
+        return [self._vector(row, binary("add", column, part)) for part in range(each)]
 
-    def alone(self, context: IndexContext) -> list[Stmt]:
+    def alone(self) -> list[Stmt]:
         """All of it at once."""
         if self.dst is None:
             return []
         row, vector = Var(INT32, "row", loc=self.loc), Var(INT32, "vector", loc=self.loc)
-        body: list[Stmt] = self._vector(context, row, vector)
+        body: list[Stmt] = self._vector(row, vector)
         for variable, stop in ((vector, self.vectors), (row, self.rows)):
             body = [For(variable, const(0), const(stop), const(1), Seq(tuple(body), loc=self.loc), loc=self.loc)]
         return body
 
-    def _vector(self, context: IndexContext, row: Expr, vector: Expr) -> list[Stmt]:
+    def _vector(self, row: Expr, vector: Expr) -> list[Stmt]:
         """One vector, or the prefetch of one cache line."""
         i, j = Var(INT32, "row", loc=self.loc), Var(INT32, "column", loc=self.loc)
         place: list[Stmt] = [
@@ -84,30 +80,14 @@ class Companion:
         ]
         if self.dst is None:
             return [*place, self._prefetch(i, j)]
-        value = self._read(context, i, j)
+        kind = self.src.buffer.dtype.with_lanes(self.lanes)
+        value = Load(kind, self.src.buffer, self._at(self.src, i, j), loc=self.loc)
         ahead = binary("add", i, -(-AHEAD // self.vectors))
         return [
             *place,
             self._prefetch(ahead, j),
             Store(self.dst.buffer, self._at(self.dst, i, j), cast(value, self.dst.buffer.dtype), loc=self.loc),
         ]
-
-    def _read(self, context: IndexContext, row: Var, column: Var) -> Expr:
-        """A vector of the source, under a mask where it may leave the tensor."""
-        buffer, kind = self.src.buffer, self.src.buffer.dtype.with_lanes(self.lanes)
-        indices = self._at(self.src, row, column)
-        with (
-            context.bound(row, 0, self.rows - 1),
-            context.bound(column, 0, (self.vectors - 1) * self.lanes, self.lanes),
-        ):
-            mask = conjunction(range_conditions(context, buffer, indices))
-        if mask is not None and mask.dtype.lanes == 1:
-            mask = Broadcast(mask.dtype.with_lanes(self.lanes), mask, loc=self.loc)
-        value = Load(kind, buffer, indices, mask, loc=self.loc)
-        if mask is None or buffer.safe_value is None:
-            return value
-        safe = Broadcast(kind, cast(buffer.safe_value, buffer.dtype), loc=self.loc)
-        return Select(kind, mask, value, safe, loc=self.loc)
 
     def _prefetch(self, row: Expr, column: Expr) -> Stmt:
         starts = tuple(i.base if isinstance(i, Ramp) else i for i in self._at(self.src, row, column))
@@ -136,11 +116,6 @@ def companion_of(stmt: Stmt, target: Target) -> Companion | None:
         rows, columns = (sizes_of(stmt.region) if consecutive_columns(stmt.region) else None) or (0, 0)
         return Companion(stmt.region, None, rows, -(-columns // line), line, stmt.loc)
     return None
-
-
-def masks_are_cheap(element: DType, target: Target) -> bool:
-    """Whether a masked load of `element` is one instruction: AVX-512 has them for all widths, AVX2 from 32 bits on."""
-    return target.vector_bits >= (512 if element.bits < 32 else 256)
 
 
 def sizes_of(region: Region) -> tuple[int, int] | None:

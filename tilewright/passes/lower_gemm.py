@@ -88,7 +88,7 @@ class _LowerGemm(ContextRewriter):
             blocked = found is not None and is_blocked(found[0])
             # A copy beside a gemm is complete only if it is known how many iterations the gemm has.
             if not blocked or found is None or not const_int(depth_of(found[0])):
-                stmts.extend([loop for c in waiting for loop in c.alone(self.context)])
+                stmts.extend([loop for c in waiting for loop in c.alone()])
                 waiting = []
             if blocked and found is not None:
                 new: Stmt = _Blocks(self.target, self.context, *found, waiting).lower()
@@ -96,7 +96,7 @@ class _LowerGemm(ContextRewriter):
                 new = self.rewrite(stmt)
             waiting = []
             stmts.extend(new.stmts if isinstance(new, Seq) else [new])
-        return Seq((*stmts, *[loop for c in waiting for loop in c.alone(self.context)]), loc=seq.loc)
+        return Seq((*stmts, *[loop for c in waiting for loop in c.alone()]), loc=seq.loc)
 
 
 class _Blocks:
@@ -241,7 +241,7 @@ class _Blocks:
         slots = const_int(iterations)
         assert slots
         calls = sum(r.count for r in self.tiles.rows) * sum(s.count for s in self._panels())
-        return [part for c in self.companions for part in c.slot(self.context, call, iteration, calls, slots)]
+        return [part for c in self.companions for part in c.slot(call, iteration, calls, slots)]
 
 
 @dataclass(slots=True)
