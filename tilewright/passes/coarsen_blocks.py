@@ -56,7 +56,7 @@ def coarsen_blocks(func: PrimFunc, target: Target, options: CompileOptions) -> P
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """The rows or the columns of the result, as blocks divide them.
 
     position: of the block variable in the grid.  size: of a block.  copy: what stages the operand that has this
@@ -71,15 +71,15 @@ class _Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class Product:
     """A launch that is a matrix product: `others` is what it does besides, before and after the K loop."""
 
     allocs: tuple[Alloc, ...]
     fill: Fill
     loop: For
     gemm: Gemm
-    rows: _Side
-    columns: _Side
+    rows: Side
+    columns: Side
     others: tuple[Stmt, ...]
 
 
@@ -88,7 +88,7 @@ class _Coarsen(Rewriter):
         self.target = target
 
     def rewrite_Launch(self, stmt: Launch) -> Stmt:
-        product = _recognise(stmt)
+        product = recognise_product(stmt)
         if product is None:
             return stmt
         if stmt.swizzle is None and (product.columns.position, product.rows.position) == (0, 1):
@@ -96,7 +96,7 @@ class _Coarsen(Rewriter):
         factors = self._factors(stmt, product)
         return stmt if factors == (1, 1) else _joined(stmt, product, *factors)
 
-    def _factors(self, stmt: Launch, product: _Product) -> tuple[int, int]:
+    def _factors(self, stmt: Launch, product: Product) -> tuple[int, int]:
         """How many block rows and columns to join."""
         grid = [const_int(e) for e in stmt.grid]
         total = 1
@@ -125,7 +125,8 @@ def _divisors(blocks: int | None, size: int) -> Iterator[int]:
 # --- recognising ------------------------------------------------------------------------------------
 
 
-def _recognise(launch: Launch) -> _Product | None:
+def recognise_product(launch: Launch) -> Product | None:
+    """The matrix product that a launch is, if it is one whose blocks may be cut in another way."""
     stmts = launch.body.stmts
     loops = [p for p, s in enumerate(stmts) if isinstance(s, For) and _is_product_loop(s)]
     if len(loops) != 1 or len(launch.grid) < 2:
@@ -144,7 +145,7 @@ def _recognise(launch: Launch) -> _Product | None:
     columns = _side(launch, loop, gemm.b, 0 if gemm.transpose_b else 1, private)
     if rows is None or columns is None or rows.position == columns.position:
         return None
-    product = _Product(allocs, fills[0], loop, gemm, rows, columns, others)
+    product = Product(allocs, fills[0], loop, gemm, rows, columns, others)
     return product if _independent(launch, product, before) else None
 
 
@@ -153,7 +154,7 @@ def _is_product_loop(loop: For) -> bool:
     return loop.kind in ("pipelined", "serial") and isinstance(gemm, Gemm) and all(isinstance(c, Copy) for c in copies)
 
 
-def _side(launch: Launch, loop: For, operand: Region, which: int, private: set[int]) -> _Side | None:
+def _side(launch: Launch, loop: For, operand: Region, which: int, private: set[int]) -> Side | None:
     """The side of the result along dimension `which` of the operand's matrix."""
     copies = [s for s in loop.body.stmts if isinstance(s, Copy) and s.dst.buffer is operand.buffer]
     if len(copies) != 1 or id(operand.buffer) not in private or operand.buffer.strides is not None:
@@ -171,11 +172,11 @@ def _side(launch: Launch, loop: For, operand: Region, which: int, private: set[i
         form = IndexContext().linear(copy.src.starts[source_axis])
         rest = [atom for atom, _ in form.terms.values() if atom is not variable]
         if form.coefficient(variable) == size and not any(mentions(e, variable) for e in elsewhere + rest):
-            return _Side(position, size, copy, axis, source_axis)
+            return Side(position, size, copy, axis, source_axis)
     return None
 
 
-def _independent(launch: Launch, product: _Product, before: Sequence[Stmt]) -> bool:
+def _independent(launch: Launch, product: Product, before: Sequence[Stmt]) -> bool:
     """Whether the K loop depends on a block only through the two regions, and the rest of the program not on it."""
     rows, columns = launch.block_vars[product.rows.position], launch.block_vars[product.columns.position]
     own = {id(product.rows.copy): columns, id(product.columns.copy): rows}
@@ -251,7 +252,7 @@ class _AllInRange(ContextRewriter):
 # --- rebuilding -------------------------------------------------------------------------------------
 
 
-def _joined(launch: Launch, product: _Product, rows: int, columns: int) -> Launch:
+def _joined(launch: Launch, product: Product, rows: int, columns: int) -> Launch:
     """The launch with `rows` by `columns` blocks in one."""
     gemm, loc = product.gemm, launch.loc
     grid, variables = list(launch.grid), list(launch.block_vars)
@@ -302,7 +303,7 @@ def _whole(buffer: Buffer) -> Region:
     return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape, loc=buffer.loc)
 
 
-def _wider(region: Region, side: _Side, factor: int, first: dict[Var, Expr]) -> Region:
+def _wider(region: Region, side: Side, factor: int, first: dict[Var, Expr]) -> Region:
     """The source of all joined blocks along one side."""
     context = IndexContext()
     starts = tuple(context.simplify(substitute(s, first)) for s in region.starts)

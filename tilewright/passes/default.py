@@ -7,6 +7,7 @@ from tilewright.ir.verifier import verify
 from tilewright.options import CompileOptions
 from tilewright.passes.chunk_gemm import chunk_gemm
 from tilewright.passes.coarsen_blocks import coarsen_blocks
+from tilewright.passes.fit_blocks import fit_blocks
 from tilewright.passes.fuse_loops import fuse_loops
 from tilewright.passes.guard_accesses import guard_accesses
 from tilewright.passes.inline_index import inline_index
@@ -16,6 +17,7 @@ from tilewright.passes.lower_reduce import lower_reduce
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.overlap_copies import overlap_copies
 from tilewright.passes.pipeline import Pass, run_passes
+from tilewright.passes.prefetch_rows import prefetch_rows
 from tilewright.passes.prepare_gemm import prepare_gemm
 from tilewright.passes.privatise import privatise
 from tilewright.passes.stream_stores import stream_stores
@@ -26,6 +28,7 @@ from tilewright.target import Target
 # A block is one sequential program with vector instructions.
 SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("inline_index", inline_index),
+    Pass("fit_blocks", fit_blocks),
     Pass("coarsen_blocks", coarsen_blocks),
     Pass("chunk_gemm", chunk_gemm),
     Pass("overlap_copies", overlap_copies),
@@ -40,6 +43,7 @@ SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("vectorise", vectorise),
     Pass("lower_gemm", lower_gemm),
     Pass("stream_stores", stream_stores),
+    Pass("prefetch_rows", prefetch_rows),
 )
 
 
