@@ -115,10 +115,10 @@ def _scaled(w: Writer, p: Value, whole: Value, exponent: Value) -> Value:
     if w.facts.avx512 and p.lanes in (4, 8, 16):
         return _scale_instruction(w, p, whole)
     f = Lanes(w, p)
-    half = w.bin("ashr", exponent, f.int(1))
-    for part in (half, w.bin("sub", exponent, half)):
-        power = w.bin("shl", w.bin("add", part, f.int(127)), f.int(23))
-        p = f.mul(p, f.floats(power))
+    biased = w.bin("add", exponent, f.int(2 * 127))  # the biases of both factors; never negative
+    half = w.bin("lshr", biased, f.int(1))
+    for part in (half, w.bin("sub", biased, half)):
+        p = f.mul(p, f.floats(w.bin("shl", part, f.int(23))))
     return p
 
 
