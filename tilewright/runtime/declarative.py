@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import ArgumentCountError, ArgumentTypeError
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
-from tilewright.frontend.declarative.program import Schedule
+from tilewright.frontend.declarative.program import Finding, Schedule
 from tilewright.runtime.compile import compile as compile_function
 from tilewright.runtime.kernel import Kernel
 
@@ -44,11 +44,18 @@ class DeclarativeKernel:
     def compile(self, *, target: str | None = None, returns: bool = False, **sizes: int) -> Kernel:
         """The kernel for given sizes (`M=1024, ...`).  returns: allocate and return what is only written."""
         outputs = tuple(self.template.results) if returns else ()
-        return self._kernel(sizes, outputs, target)
+        return self._kernel(self.template.check_sizes(sizes), outputs, target)
+
+    def explain(self, **sizes: int) -> str:
+        """What every loop becomes for given sizes, a line each in the order of the program."""
+        return "\n".join(str(finding) for finding in self._findings(sizes))
 
     def notes(self, **sizes: int) -> list[str]:
         """What is compiled as plain code because no pattern was recognised, a line each."""
-        return self.template.build(sizes, self.schedule)[1]
+        return [str(finding) for finding in self._findings(sizes) if finding.plain]
+
+    def _findings(self, sizes: dict[str, int]) -> list[Finding]:
+        return self.template.build(self.template.check_sizes(sizes), self.schedule)[1]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names = [p.name for p in self.template.parameters]

@@ -21,11 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tilewright.errors import ArgumentShapeError, LanguageError, UnsupportedSyntaxError
+from tilewright.errors import ArgumentShapeError, ArgumentValueError, LanguageError
 from tilewright.frontend.declarative import recognise
+from tilewright.frontend.declarative.check import check_names
 from tilewright.frontend.declarative.emit import NestEmitter
 from tilewright.frontend.declarative.expressions import Scope, evaluate_size, variable_reader
-from tilewright.frontend.declarative.program import Parameter, Program, Schedule, parse_program
+from tilewright.frontend.declarative.flow import flow_of
+from tilewright.frontend.declarative.program import Finding, Parameter, Program, Schedule, parse_program
 from tilewright.frontend.declarative.statements import emit_sequential
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import INT32, Buffer, Var, const
@@ -44,16 +46,8 @@ class DeclarativeTemplate:
         self.program: Program = parse_program(function)
         self.name = self.program.name
         self.parameters: list[Parameter] = self.program.parameters
-        self._check_statements()
-
-    def _check_statements(self) -> None:
-        for statement in self.program.body:
-            if not isinstance(statement, ast.For):
-                raise UnsupportedSyntaxError(
-                    "a declarative kernel is made of loops; this statement stands outside of them",
-                    location=self.program.location(statement),
-                    hint="put it into the loop that needs it",
-                )
+        check_names(self.program)
+        self.program.body = recognise.lift_accumulation(self.program, self.program.body)
 
     @property
     def written(self) -> list[str]:
@@ -97,6 +91,19 @@ class DeclarativeTemplate:
                 origin.setdefault(dim.id, f"dimension {position} of {parameter.name}")
         return sizes
 
+    def check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes that are given by name.  Raises ArgumentValueError on one that is unknown, missing or no size."""
+        known = ", ".join(sorted(self.program.size_names)) or "it has none"
+        for name, size in sizes.items():
+            if name not in self.program.size_names:
+                raise ArgumentValueError(f"{self.name} has no size {name!r}", hint=f"sizes: {known}")
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise ArgumentValueError(f"{self.name}: size {name} must be an integer from 0 on, got {size!r}")
+        for name in sorted(self.program.size_names - sizes.keys()):
+            if not self._is_number(name):
+                raise ArgumentValueError(f"{self.name}: size {name!r} is missing", hint=f"sizes: {known}")
+        return dict(sizes)
+
     def shape_of(self, parameter: Parameter, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape that the annotation gives for `sizes`.  Raises LanguageError when a size is not known."""
         scope = Scope(self.program, dict(sizes), {})
@@ -124,8 +131,8 @@ class DeclarativeTemplate:
 
     def build(
         self, sizes: Mapping[str, int], schedule: Schedule | None = None, outputs: tuple[str, ...] = ()
-    ) -> tuple[PrimFunc, list[str]]:
-        """The tile program for `sizes`, and notes on what was not recognised.
+    ) -> tuple[PrimFunc, list[Finding]]:
+        """The tile program for `sizes`, and what was made of every loop.
 
         outputs: names of tensors that the call allocates and returns.
         """
@@ -144,28 +151,54 @@ class DeclarativeTemplate:
             shape = tuple(const(s, INT32 if s < 2**31 else None) for s in self.shape_of(parameter, sizes))
             tensors[parameter.name] = Buffer(parameter.name, shape, parameter.dtype, "global", loc=parameter.loc)
             params.append(tensors[parameter.name])
-        notes: list[str] = []
+        findings: list[Finding] = []
         with builder.activate():
-            for statement in self.program.body:
-                assert isinstance(statement, ast.For)
-                self._emit_nest(builder, scope, statement, schedule, notes)
+            for segment in segments(self.program):
+                self._emit_segment(builder, scope, segment, schedule, findings)
         positions = tuple(i for i, p in enumerate(self.parameters) if p.name in outputs)
         loc = params[0].loc if params else None
         func = PrimFunc(self.name, tuple(params), builder.frames[0].seq(), outputs=positions, loc=loc)
-        return func, notes
+        return func, findings
 
-    def _emit_nest(
-        self, builder: Builder, scope: Scope, statement: ast.For, schedule: Schedule, notes: list[str]
+    def _emit_segment(
+        self, builder: Builder, scope: Scope, segment: list[ast.stmt], schedule: Schedule, findings: list[Finding]
     ) -> None:
-        statement = recognise.lift_accumulation(statement)
-        nest = recognise.find_nest(self.program, statement)
-        if nest is not None:
-            NestEmitter(builder, scope, nest, schedule, notes).emit()
-            return
-        notes.append(
-            f"line {statement.lineno}: iterations of this loop may depend on one another; it runs serially in one block"
-        )
-        emit_sequential(builder, scope, [statement], schedule.threads)
+        first = segment[0]
+        if len(segment) == 1 and isinstance(first, ast.For):
+            nest = recognise.find_nest(self.program, first)
+            if nest is not None:
+                NestEmitter(builder, scope, nest, schedule, findings).emit()
+                return
+            text = "iterations of this loop may depend on one another; it runs serially in one block"
+        else:
+            text = "statements outside of independent loops; they run in order in one block"
+        findings.append(Finding(first.lineno, text, plain=True))
+        nest = recognise.one_point(self.program, segment)
+        emitter = NestEmitter(builder, scope, nest, schedule, findings)
+        if emitter.finds_patterns():
+            emitter.emit()
+        else:
+            emit_sequential(builder, scope, segment, schedule.threads)
+
+
+def segments(program: Program) -> list[list[ast.stmt]]:
+    """The statements cut into parts that share no scalar: an independent loop alone, other statements together."""
+    body = program.body
+    joined = [False] * len(body)  # whether a statement belongs to the part of the one before
+    for position in range(1, len(body)):
+        for name in flow_of([body[position]]).exposed:
+            sources = [p for p in range(position) if name in recognise.assigned_names([body[p]])]
+            for between in range(sources[0] + 1, position + 1) if sources else ():
+                joined[between] = True
+        both_plain = not isinstance(body[position], ast.For) and not isinstance(body[position - 1], ast.For)
+        joined[position] = joined[position] or both_plain
+    parts: list[list[ast.stmt]] = []
+    for statement, follows in zip(body, joined, strict=True):
+        if follows:
+            parts[-1].append(statement)
+        else:
+            parts.append([statement])
+    return parts
 
 
 def make_schedule(**hints: Any) -> Schedule:

@@ -13,6 +13,7 @@ from tilewright.frontend.declarative.expressions import (
     evaluate_size,
     translate,
 )
+from tilewright.frontend.declarative.literals import convert
 from tilewright.frontend.declarative.plan import (
     CHUNK,
     FULL_ROW,
@@ -22,7 +23,7 @@ from tilewright.frontend.declarative.plan import (
     literal_size,
     round_up,
 )
-from tilewright.frontend.declarative.program import Loop, Schedule
+from tilewright.frontend.declarative.program import Finding, Loop, Schedule
 from tilewright.frontend.declarative.recognise import ContractionLoop, MapLoop, Nest, ReductionLoop
 from tilewright.frontend.declarative.statements import Statements, element_reader
 from tilewright.ir.builder import Builder
@@ -35,7 +36,6 @@ from tilewright.ir.expr import (
     binary,
     cast,
     const,
-    promote,
     select,
 )
 from tilewright.ir.stmt import (
@@ -70,28 +70,45 @@ class Saved:
 class NestEmitter:
     """Emits one parallel nest as a launch."""
 
-    def __init__(self, builder: Builder, scope: Scope, nest: Nest, schedule: Schedule, notes: list[str]) -> None:
+    def __init__(self, builder: Builder, scope: Scope, nest: Nest, schedule: Schedule, findings: list[Finding]) -> None:
         self.builder = builder
-        self.scope = scope
+        self.scope = scope.child()
         self.program = scope.program
         self.nest = nest
         self.schedule = schedule
-        self.notes = notes
-        self.plan = NestPlan(scope, nest, schedule)
+        self.findings = findings
+        self.plan = NestPlan(self.scope, nest, schedule)
         self.axes = self.plan.axes
         self.types = self.plan.types
         self.tiled = self.plan.tiled
         self.fragments: dict[str, Buffer] = {}
         self.saved: list[Saved] = []
 
+    def finds_patterns(self) -> bool:
+        """Whether any statement of the body is a known pattern."""
+        return any(pattern is not None for pattern in self.plan.patterns.values())
+
     def emit(self) -> None:
         """Append the launch to the builder."""
         loc = self.program.location(self.nest.node)
+        self._report_axes()
         grid, block_vars = self._grid(loc)
         with self.builder.scope("launch", loc=loc) as frame:
             self._allocate_scalars(loc)
             self._emit_body(list(self.nest.body))
         self.builder.emit(Launch(grid, block_vars, frame.seq(), threads=(self.schedule.threads, 1, 1), loc=loc))
+
+    def _report(self, node: ast.stmt, text: str, *, plain: bool = False) -> None:
+        self.findings.append(Finding(node.lineno, text, plain))
+
+    def _report_axes(self) -> None:
+        """What the blocks are; nothing for statements that run once."""
+        if isinstance(self.nest.node.iter, ast.Constant):
+            return
+        names = ", ".join(axis.loop.name for axis in self.axes)
+        extents = " × ".join(str(axis.extent) for axis in self.axes)
+        tiles = " × ".join(str(axis.tile) for axis in self.axes)
+        self._report(self.nest.node, f"{names}: {extents} independent iterations, in blocks of {tiles}")
 
     def _grid(self, loc: Location) -> tuple[tuple[Expr, ...], tuple[Var, ...]]:
         """Grid and block variables: the last axis is x, the one before y, all others share z."""
@@ -166,7 +183,7 @@ class NestEmitter:
             buffer = self.fragments.get(name)
             if buffer is None:
                 return None
-            return Store(buffer, tuple(local), cast(value, buffer.dtype, loc=loc), loc=loc)
+            return Store(buffer, tuple(local), convert(value, buffer.dtype, loc), loc=loc)
 
         return store
 
@@ -177,16 +194,17 @@ class NestEmitter:
         """Statements for every point of the tile."""
         if self._emit_fills(run) or self._emit_copy(run):
             return
-        for statement in run:
-            if isinstance(statement, ast.For):
-                line = statement.lineno
-                self.notes.append(
-                    f"line {line}: this loop is no known pattern; it runs as plain serial code in each point"
-                )
+        loops = [statement for statement in run if isinstance(statement, ast.For)]
+        for statement in loops:
+            self._report(statement, "this loop is no known pattern; it runs serially in each point", plain=True)
+        if not loops:
+            self._report(run[0], "computed for every point of the tile, in parallel")
         loc = self.program.location(run[0])
         scope, local = self._point_scope()
         translator = Statements(self.builder, scope, self._store_scalar(local))
         body = translator.sequence(run)
+        if not any(not isinstance(stmt, Seq) or stmt.stmts for stmt in body.stmts):
+            return
         self.builder.emit(Parallel(tuple(local), self._extents(), self._guard(body, run, scope), loc=loc))
 
     def _emit_fills(self, run: list[ast.stmt]) -> bool:
@@ -205,7 +223,7 @@ class NestEmitter:
             values.append((self.fragments[target.id], translate(statement.value, self.scope), statement))
         for buffer, value, statement in values:
             loc = self.program.location(statement)
-            self.builder.emit(Fill(whole(buffer), cast(value, buffer.dtype, loc=loc), loc=loc))
+            self.builder.emit(Fill(whole(buffer), convert(value, buffer.dtype, loc), loc=loc))
         return True
 
     def _emit_copy(self, run: list[ast.stmt]) -> bool:
@@ -249,6 +267,8 @@ class NestEmitter:
         loop = found.loop
         extent = self.plan.row_extent(loop) or 0
         loc = self.program.location(loop.node)
+        what = ", ".join(f"{update.accumulator} ({update.op})" for update in found.updates)
+        self._report(loop.node, f"{loop.name}: a reduction of {extent} to {what}{_chunked(extent)}")
         kept = []
         for update in found.updates:
             shape = (*self._extents(), const(min(extent, CHUNK) if extent > FULL_ROW else extent))
@@ -272,7 +292,7 @@ class NestEmitter:
             stmts = list(translator.sequence(found.locals).stmts)
             for update, buffer in zip(found.updates, kept, strict=True):
                 place = self.program.location(update.node)
-                term = cast(translate(update.value, translator.scope), buffer.dtype, loc=place)
+                term = convert(translate(update.value, translator.scope), buffer.dtype, place)
                 if chunk_start is not None and extent % width:
                     inside = binary("lt", index, extent, loc=place)
                     term = select(inside, term, _neutral(update.op, buffer.dtype), loc=place)
@@ -324,6 +344,7 @@ class NestEmitter:
         loop = found.loop
         extent = self.plan.row_extent(loop) or 0
         loc = self.program.location(loop.node)
+        self._report(loop.node, f"{loop.name}: a parallel loop over {extent}{_chunked(extent)}")
         if extent == 0:
             return
 
@@ -351,11 +372,12 @@ class NestEmitter:
         gemms = []
         for product in found.products:
             operands = []
-            left, right = product.left, product.right
+            left, right = product.left.element, product.right.element
             first = self.tiled[0].loop.name
             if first not in (recognise.index_names(left) or ()):
                 left, right = right, left
-            common = promote(self.plan.operand_dtype(left), self.plan.operand_dtype(right))
+            common = self.plan.staged_dtype(product)
+            assert common is not None
             for operand in (left, right):
                 key = f"{ast.dump(operand)} {common}"
                 if key not in staged:
@@ -374,12 +396,24 @@ class NestEmitter:
             )
         for buffer, _ in staged.values():
             self.builder.emit(Alloc(buffer, loc=loc))
+        self._report_contraction(found, [buffer for buffer, _ in staged.values()], extent, step)
         copies: list[Stmt] = [Copy(region, whole(buffer), loc=loc) for buffer, region in staged.values()]
         body = Seq((*copies, *gemms), loc=loc)
         stop = const(ceil_div(extent, step), variable.dtype)
         zero, one = const(0, variable.dtype), const(1, variable.dtype)
         self.builder.emit(
             For(variable, zero, stop, one, body, kind="pipelined", num_stages=self.schedule.stages, loc=loc)
+        )
+
+    def _report_contraction(self, found: ContractionLoop, staged: list[Buffer], extent: int, step: int) -> None:
+        buffers = ", ".join(
+            f"{b.name} {b.dtype}[{', '.join(str(literal_size(size)) for size in b.shape)}]" for b in staged
+        )
+        into = ", ".join(dict.fromkeys(product.accumulator for product in found.products))
+        self._report(
+            found.loop.node,
+            f"{found.loop.name}: a contraction of {extent} to {into} ({self.types[found.products[0].accumulator]}), "
+            f"a tile gemm in steps of {step}; staged: {buffers}",
         )
 
     def _k_first(self, operand: ast.Subscript, k: str) -> bool:
@@ -409,6 +443,10 @@ class NestEmitter:
                 shape.append(const(axis.tile))
         buffer = Buffer(self.builder.unique_name(f"{tensor.name}_shared"), tuple(shape), element, "shared", loc=loc)
         return buffer, Region(tensor, tuple(starts), tuple(extents), loc=loc)
+
+
+def _chunked(extent: int) -> str:
+    return f", in chunks of {CHUNK}" if extent > FULL_ROW else ""
 
 
 def whole(buffer: Buffer) -> Region:

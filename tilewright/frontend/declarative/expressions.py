@@ -1,19 +1,22 @@
 """Python expressions of a declarative kernel as IR expressions.
 
-Arithmetic on narrow floats is done in float32 and rounded where it is stored, so that a kernel means the
-same whether its loops are recognised or compiled as they stand.
+Arithmetic on narrow floats is done in float32, on narrow integers in int32, and rounded or wrapped where it is
+stored, so that a kernel means the same whether its loops are recognised or compiled as they stand.
 """
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.errors import LanguageError, ShapeError, UnsupportedSyntaxError
-from tilewright.frontend.declarative.program import Program, call_name
+from tilewright.frontend.declarative.literals import adapt, balance, convert, fold, fold_function, integer_power
+from tilewright.frontend.declarative.program import Program, call_name, foreign_function
+from tilewright.ir.dtype import DType
 from tilewright.ir.expr import (
     FLOAT32,
     INT32,
@@ -22,6 +25,7 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Var,
+    as_bool,
     as_expr,
     binary,
     cast,
@@ -63,20 +67,18 @@ class Scope:
     """What names mean at one place of the program.
 
     sizes: values of sizes.  names: readers of loop indices, scalars and locals.  tensors: buffers by name.
-    load: how an element of a tensor is read (staged copies replace it).  shared: results that were computed
-    before, by the text of their expression.
+    shared: results that were computed before, by the text of their expression.
     """
 
     program: Program
     sizes: dict[str, int]
     tensors: dict[str, Buffer]
     names: dict[str, Reader] = field(default_factory=dict)
-    load: Callable[[ast.Subscript, str, tuple[Expr, ...], Location], Expr | None] | None = None
     shared: dict[str, Callable[[], Expr]] = field(default_factory=dict)
 
     def child(self) -> Scope:
         """A scope whose names may be added to without changing this one."""
-        return Scope(self.program, self.sizes, self.tensors, dict(self.names), self.load, dict(self.shared))
+        return Scope(self.program, self.sizes, self.tensors, dict(self.names), dict(self.shared))
 
 
 def tensor_of(scope: Scope, node: ast.Subscript) -> str:
@@ -113,11 +115,21 @@ def translate_indices(node: ast.Subscript, scope: Scope) -> tuple[str, tuple[Exp
             raise LanguageError(
                 f"an index must be an integer, got {index.dtype}", location=scope.program.location(entry)
             )
-        size = buffer.shape[position]
-        if isinstance(index, Const) and index.value < 0 and isinstance(size, Const):
-            index = const(int(size.value) + int(index.value), INT32, loc=loc)
-        indices.append(index)
+        indices.append(_known_index(index, buffer, position, scope.program.location(entry)))
     return name, tuple(indices)
+
+
+def _known_index(index: Expr, buffer: Buffer, position: int, loc: Location) -> Expr:
+    """A literal index counted from the front; any other index as it is."""
+    size = buffer.shape[position]
+    if not isinstance(index, Const) or not isinstance(size, Const):
+        return index
+    value, extent = int(index.value), int(size.value)
+    if not -extent <= value < extent:
+        raise ShapeError(
+            f"index {value} is outside of dimension {position} of {buffer.name}, which has size {extent}", location=loc
+        )
+    return const(value % extent, loc=loc)
 
 
 def translate(node: ast.expr, scope: Scope) -> Expr:
@@ -166,17 +178,36 @@ def _name(node: Any, scope: Scope) -> Expr:
 def _subscript(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
     name, indices = translate_indices(node, scope)
-    if scope.load is not None:
-        staged = scope.load(node, name, indices, loc)
-        if staged is not None:
-            return widen(staged)
     buffer = scope.tensors[name]
-    return widen(Load(buffer.dtype, buffer, indices, loc=loc))
+    value: Expr = Load(buffer.dtype, buffer, indices, loc=loc)
+    staged = scope.program.staged.get(node.value.id)
+    if staged is not None:
+        value = cast(value, staged[1], loc=loc)
+    return widen(value)
+
+
+def widen_dtype(element: DType) -> DType:
+    """The dtype in which elements of `element` are computed: float32 for narrow floats, int32 for narrow integers."""
+    if element.is_narrow_float:
+        return FLOAT32
+    return INT32 if element.is_int and element.bits < 32 else element
 
 
 def widen(value: Expr) -> Expr:
-    """A narrow float as float32."""
-    return cast(value, FLOAT32, loc=value.loc) if value.dtype.is_narrow_float else value
+    """A value in the dtype in which it is computed."""
+    return cast(value, widen_dtype(value.dtype), loc=value.loc)
+
+
+def combine(operation: str, left: Expr, right: Expr, loc: Location) -> Expr:
+    """`left operation right` with Python's meaning for bools, integer powers and literals."""
+    folded = fold(operation, left, right, loc)
+    if folded is not None:
+        return folded
+    left, right = balance(left, right)
+    if operation == "pow" and not left.dtype.is_float and not right.dtype.is_float:
+        base = cast(left, INT32, loc=loc) if left.dtype.is_bool else left
+        return integer_power(base, right, loc, lambda a, b: binary("mul", a, b, loc=loc))
+    return binary(operation, left, right, loc=loc)
 
 
 def _binary_operation(node: Any, scope: Scope) -> Expr:
@@ -184,16 +215,31 @@ def _binary_operation(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
     if operation is None:
         raise UnsupportedSyntaxError(f"operator {type(node.op).__name__} has no meaning here", location=loc)
-    return binary(operation, translate(node.left, scope), translate(node.right, scope), loc=loc)
+    return combine(operation, translate(node.left, scope), translate(node.right, scope), loc)
 
 
 def _unary_operation(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
+    if isinstance(node.op, ast.Not):
+        return unary("not", condition(node.operand, scope), loc=loc)
     operand = translate(node.operand, scope)
+    if operand.dtype.is_bool:
+        operand = cast(operand, INT32, loc=loc)
     if isinstance(node.op, ast.UAdd):
         return operand
-    operations = {ast.USub: "neg", ast.Not: "not", ast.Invert: "bitnot"}
-    return unary(operations[type(node.op)], operand, loc=loc)
+    return unary("neg" if isinstance(node.op, ast.USub) else "bitnot", operand, loc=loc)
+
+
+def condition(node: ast.expr, scope: Scope) -> Expr:
+    """`node` where only its truth matters: a number is true when it is not 0, `and` and `or` take any operands."""
+    if isinstance(node, ast.BoolOp):
+        loc = scope.program.location(node)
+        operation = "and" if isinstance(node.op, ast.And) else "or"
+        result = condition(node.values[0], scope)
+        for value in node.values[1:]:
+            result = binary(operation, result, condition(value, scope), loc=loc)
+        return result
+    return as_bool(translate(node, scope), loc=scope.program.location(node))
 
 
 def _comparison(node: Any, scope: Scope) -> Expr:
@@ -204,31 +250,32 @@ def _comparison(node: Any, scope: Scope) -> Expr:
         operation = _COMPARE.get(type(operator))
         if operation is None:
             raise UnsupportedSyntaxError(f"{type(operator).__name__} has no meaning here", location=loc)
-        part = binary(operation, left, right, loc=loc)
+        part = combine(operation, left, right, loc)
         result = part if result is None else binary("and", result, part, loc=loc)
     assert result is not None
     return result
 
 
 def _boolean(node: Any, scope: Scope) -> Expr:
-    loc = scope.program.location(node)
-    operation = "and" if isinstance(node.op, ast.And) else "or"
-    result = translate(node.values[0], scope)
-    for value in node.values[1:]:
-        result = binary(operation, result, translate(value, scope), loc=loc)
-    return result
+    for value in node.values:
+        operand = translate(value, scope)
+        if not operand.dtype.is_bool:
+            raise UnsupportedSyntaxError(
+                f"`and` and `or` give one of their operands in Python; as a value they take bools here, not {operand.dtype}",
+                location=scope.program.location(value),
+                hint="compare, `x != 0`, or choose with `a if condition else b`",
+            )
+    return condition(node, scope)
 
 
 def _conditional(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
-    return select(translate(node.test, scope), translate(node.body, scope), translate(node.orelse, scope), loc=loc)
+    first, second = balance(translate(node.body, scope), translate(node.orelse, scope))
+    return select(condition(node.test, scope), first, second, loc=loc)
 
 
 def _attribute(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
-    constants = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e}
-    if node.attr in constants:
-        return const(constants[node.attr], loc=loc)
     if isinstance(node.value, ast.Name):
         try:
             value = getattr(scope.program.lookup(node.value.id), node.attr)
@@ -240,29 +287,26 @@ def _attribute(node: Any, scope: Scope) -> Expr:
 
 
 def _extreme(operation: str) -> Callable[..., Expr]:
-    def combine(*values: Expr, loc: Location) -> Expr:
+    def build(*values: Expr, loc: Location) -> Expr:
         result = values[0]
         for value in values[1:]:
-            result = binary(operation, result, value, loc=loc)
+            result = combine(operation, result, value, loc)
         return result
 
-    return combine
-
-
-def _infinity(*values: Expr, loc: Location) -> Expr:
-    return const(math.inf, loc=loc)
+    return build
 
 
 def _relu(value: Expr, *, loc: Location) -> Expr:
-    return binary("max", value, const(0, value.dtype), loc=loc)
+    return combine("max", value, const(0), loc)
 
 
 def _pow(base: Expr, exponent: Expr, *, loc: Location) -> Expr:
-    return binary("pow", base, exponent, loc=loc)
+    return combine("pow", base, exponent, loc)
 
 
-def _choose(condition: Expr, on_true: Expr, on_false: Expr, *, loc: Location) -> Expr:
-    return select(condition, on_true, on_false, loc=loc)
+def _choose(test: Expr, on_true: Expr, on_false: Expr, *, loc: Location) -> Expr:
+    first, second = balance(on_true, on_false)
+    return select(test, first, second, loc=loc)
 
 
 _FUNCTIONS: dict[str, tuple[int | None, Callable[..., Expr]]] = {
@@ -274,7 +318,6 @@ _FUNCTIONS: dict[str, tuple[int | None, Callable[..., Expr]]] = {
     "pow": (2, _pow),
     "where": (3, _choose),
     "if_then_else": (3, _choose),
-    "infinity": (None, _infinity),
 }
 _ALIASES = {"fabs": "abs", "rint": "round", "nearbyint": "round"}
 
@@ -284,13 +327,25 @@ def _call(node: Any, scope: Scope) -> Expr:
     name = call_name(node)
     if node.keywords:
         raise UnsupportedSyntaxError("functions take positional arguments only here", location=loc)
-    if name in ("float", "infinity") and len(node.args) == 1:
-        text = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-        if name == "float" and isinstance(text, str):
-            return const(float(text), loc=loc)
-        if name == "infinity":
-            return const(math.inf, loc=loc)
-    arguments = [translate(argument, scope) for argument in node.args if not _is_dtype(argument, scope)]
+    foreign = foreign_function(scope.program, node)
+    if foreign is not None:
+        raise UnsupportedSyntaxError(
+            f"{name} is a function of {foreign}; a declarative kernel is read, not executed, and cannot call it",
+            location=loc,
+            hint="write its expression here",
+        )
+    if name == "infinity":
+        return const(math.inf, loc=loc)
+    element = scope.program.resolve_dtype(node.func)
+    operands = list(node.args)
+    if name == "cast" and len(operands) == 2:
+        element = scope.program.resolve_dtype(operands.pop())
+        if element is None:
+            raise LanguageError("the second argument of cast must be a dtype", location=loc, hint="cast(x, float32)")
+    if element is not None:
+        _check_arity(name, 1, operands, loc)
+        return _to_dtype(name, operands[0], element, scope, loc)
+    arguments = [translate(argument, scope) for argument in operands]
     function = _FUNCTIONS.get(name)
     if function is not None:
         arity, build = function
@@ -299,13 +354,12 @@ def _call(node: Any, scope: Scope) -> Expr:
     name = _ALIASES.get(name, name)
     if name in INTRINSICS:
         _check_arity(name, INTRINSICS[name].arity, arguments, loc)
+        folded = fold_function(name, arguments, loc)
+        if folded is not None:
+            return folded
+        for other in list(arguments):
+            arguments = [adapt(argument, other.dtype) for argument in arguments]
         return intrinsic(name, *arguments, loc=loc)
-    element = scope.program.resolve_dtype(node.func)
-    if name == "cast" and len(node.args) == 2:
-        element = scope.program.resolve_dtype(node.args[1])
-    if element is not None:
-        _check_arity(name, 1, arguments, loc)
-        return widen(cast(arguments[0], element, loc=loc))
     raise LanguageError(
         f"function {name or '?'} is not known in a declarative kernel",
         location=loc,
@@ -313,15 +367,21 @@ def _call(node: Any, scope: Scope) -> Expr:
     )
 
 
-def _is_dtype(node: ast.expr, scope: Scope) -> bool:
-    return (
-        isinstance(node, (ast.Name, ast.Attribute, ast.Constant))
-        and (not isinstance(node, ast.Name) or (node.id not in scope.names and node.id not in scope.sizes))
-        and scope.program.resolve_dtype(node) is not None
-    )
+def _to_dtype(name: str, node: ast.expr, element: DType, scope: Scope, loc: Location) -> Expr:
+    """`float32(x)`: rounded to `element`, then in the dtype in which that is computed.  `float("inf")` is read too."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            return const(float(node.value), loc=loc)
+        except ValueError:
+            raise UnsupportedSyntaxError(f"{node.value!r} is not a number", location=loc) from None
+    value = translate(node, scope)
+    if isinstance(value, Const) and element is FLOAT32:
+        exact = float(value.value)
+        return const(exact if name == "float" else ctypes.c_float(exact).value, loc=loc)
+    return widen(convert(value, element, loc))
 
 
-def _check_arity(name: str, arity: int | None, arguments: list[Expr], loc: Location) -> None:
+def _check_arity(name: str, arity: int | None, arguments: Sequence[object], loc: Location) -> None:
     if (arity is None and not arguments) or (arity is not None and len(arguments) != arity):
         expected = "at least one argument" if arity is None else f"{arity} argument{'s' if arity > 1 else ''}"
         raise LanguageError(f"{name} takes {expected}, got {len(arguments)}", location=loc)

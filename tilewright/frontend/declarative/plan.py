@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import LanguageError
 from tilewright.frontend.declarative import recognise
-from tilewright.frontend.declarative.expressions import Scope, evaluate_size
+from tilewright.frontend.declarative.expressions import Scope, evaluate_size, widen_dtype
+from tilewright.frontend.declarative.flow import live_after
 from tilewright.frontend.declarative.program import Loop, Schedule
 from tilewright.frontend.declarative.recognise import ContractionLoop, MapLoop, Nest, ReductionLoop
-from tilewright.frontend.declarative.statements import infer_types
+from tilewright.frontend.declarative.statements import constant_reader, infer_types
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import FLOAT32, INT32, INT64, Const, Expr, const, promote
 
@@ -56,44 +57,64 @@ class NestPlan:
         self.nest = nest
         self.schedule = schedule
         self.axes = [Axis(loop, self.extent_of(loop)) for loop in nest.loops]
-        self.types = infer_types(self.program, scope, nest.loops, nest.body)
-        found = [(s, self.find_contraction(s)) for s in nest.body]
-        self.contractions = {id(s): c for s, c in found if c is not None}
+        self.types, constants = infer_types(scope, nest.loops, nest.body)
+        for name, value in constants.items():
+            scope.names[name] = constant_reader(value)
+        self.contractions = self.find_contractions()
+        self.patterns = {id(s): self.match(position, s) for position, s in enumerate(nest.body)}
         self.tiled = self.choose_tiles()
 
     def extent_of(self, loop: Loop) -> int:
         if loop.block_dim is None:
             return evaluate_size(loop.stop, self.scope, "the bound of a parallel loop")
+        found: dict[int, str] = {}
         for store in recognise.subscripts([self.nest.node], stored=True):
             for position, entry in enumerate(recognise.index_entries(store)):
                 if isinstance(entry, ast.Name) and entry.id == loop.name:
-                    size = self.scope.tensors[recognise.tensor_name(self.program, store)].shape[position]
-                    if isinstance(size, Const):
-                        return int(size.value)
+                    name = recognise.tensor_name(self.program, store)
+                    size = literal_size(self.scope.tensors[name].shape[position])
+                    if size is not None:
+                        found.setdefault(size, f"dimension {position} of {name}")
+        if len(found) == 1:
+            return next(iter(found))
+        if not found:
+            raise LanguageError(
+                f"no store tells how far {loop.name} goes in the whole problem",
+                location=self.program.location(loop.node),
+                hint="index the result by it, or loop over the full size",
+            )
+        (first, first_place), (second, second_place) = list(found.items())[:2]
         raise LanguageError(
-            f"no store tells how far {loop.name} goes in the whole problem",
+            f"{loop.name} goes to {first} by {first_place}, but to {second} by {second_place}",
             location=self.program.location(loop.node),
-            hint="index the result by it, or loop over the full size",
+            hint="loop over the size that is meant instead of block_size[...]",
         )
 
-    def find_contraction(self, statement: ast.stmt) -> ContractionLoop | None:
-        """The contraction that `statement` is, when its operands fit a tile gemm on two axes of this nest."""
-        found = recognise.match_contraction(self.program, statement)
-        if found is None:
-            return None
-        extent = evaluate_size(found.loop.stop, self.scope, "the bound of a contraction")
-        order = [axis.loop.name for axis in self.axes]
-        for product in found.products:
-            sides = [self.operand_axes(s, found.loop.name, extent) for s in (product.left, product.right)]
-            if sides[0] is None or sides[1] is None:
-                return None
-            left, right = set(sides[0]), set(sides[1])
-            shared = left & right
-            if len(left - shared) != 1 or len(right - shared) != 1 or left | right != set(order):
-                return None
-            if not self.fits_gemm(product):
-                return None
+    def find_contractions(self) -> dict[int, ContractionLoop]:
+        """The statements that are contractions on one and the same pair of axes, by identity."""
+        found: dict[int, ContractionLoop] = {}
+        pairs: set[frozenset[str]] = set()
+        for statement in self.nest.body:
+            contraction = recognise.match_contraction(self.program, statement)
+            extent = self.row_extent(contraction.loop) if contraction is not None else None
+            if contraction is None or extent is None:
+                continue
+            own = [self.product_axes(product, contraction.loop.name, extent) for product in contraction.products]
+            if None in own or len({*pairs, *own}) != 1:
+                continue
+            pairs.update(pair for pair in own if pair is not None)
+            found[id(statement)] = contraction
         return found
+
+    def product_axes(self, product: recognise.Product, k: str, extent: int) -> frozenset[str] | None:
+        """The two axes that a product's tile gemm spans, None when it does not fit one."""
+        sides = [self.operand_axes(o.element, k, extent) for o in (product.left, product.right)]
+        if sides[0] is None or sides[1] is None or self.staged_dtype(product) is None:
+            return None
+        left, right = set(sides[0]), set(sides[1])
+        if len(left - right) != 1 or len(right - left) != 1 or left | right != {a.loop.name for a in self.axes}:
+            return None
+        return frozenset(left ^ right)
 
     def operand_axes(self, operand: ast.Subscript, k: str, extent: int) -> list[str] | None:
         """The axes that index an operand beside `k`, None when an index is anything else or a size differs."""
@@ -111,18 +132,31 @@ class NestPlan:
             return None
         return [n for n in names if n != k]
 
-    def fits_gemm(self, product: recognise.Product) -> bool:
-        left, right = (self.operand_dtype(s) for s in (product.left, product.right))
-        accumulator = self.types.get(product.accumulator, FLOAT32)
-        common = promote(left, right)
-        if common.is_float:
-            return accumulator.is_float and accumulator.bits >= max(32, common.bits)
-        return common.is_int and accumulator.is_int
+    def staged_dtype(self, product: recognise.Product) -> DType | None:
+        """The dtype in which both operands are staged, None where a tile gemm would compute something else.
 
-    def operand_dtype(self, operand: ast.Subscript) -> DType:
-        name = operand.value.id if isinstance(operand.value, ast.Name) else ""
+        It holds every operand exactly, or as the product of the two elements would be computed.
+        """
+        accumulator = self.types.get(product.accumulator, FLOAT32)
+        left, right = (self.operand_dtype(o) for o in (product.left, product.right))
+        if left is None or right is None or left.is_bool or right.is_bool:
+            return None
+        computed = promote(widen_dtype(left), widen_dtype(right))
+        if computed.is_float:
+            if not accumulator.is_float or accumulator.bits < computed.bits:
+                return None
+            return left if left is right and accumulator is computed else accumulator
+        return (left if left is right else computed) if accumulator is computed else None
+
+    def operand_dtype(self, operand: recognise.Operand) -> DType | None:
+        """The dtype of an operand; None where its cast loses something."""
+        name = operand.element.value.id if isinstance(operand.element.value, ast.Name) else ""
         staged = self.program.staged.get(name)
-        return staged[1] if staged is not None else self.scope.tensors[name].dtype
+        element = staged[1] if staged is not None else self.scope.tensors[name].dtype
+        cast = operand.cast
+        if cast is None or (element.is_float and widen_dtype(element) is cast):
+            return element
+        return cast if element.is_int or cast.bits >= element.bits else None
 
     def choose_tiles(self) -> list[Axis]:
         """Set the tile of every axis; the axes that have one."""
@@ -130,8 +164,8 @@ class NestPlan:
         contraction = next(iter(self.contractions.values()), None)
         if contraction is not None:
             product = contraction.products[0]
-            left = set(recognise.index_names(product.left) or ())
-            right = set(recognise.index_names(product.right) or ())
+            left = set(recognise.index_names(product.left.element) or ())
+            right = set(recognise.index_names(product.right.element) or ())
             tiled = [a for a in self.axes if (a.loop.name in left) != (a.loop.name in right)]
             defaults: Sequence[int] = MATMUL_TILE
         elif self.row_length() > 0:
@@ -159,25 +193,30 @@ class NestPlan:
 
     def row_length(self) -> int:
         """The longest inner loop that is worked off as a row, 0 when there is none."""
-        lengths = [0]
-        for statement in self.nest.body:
-            if id(statement) in self.contractions:
-                continue
-            row = recognise.match_reduction(self.program, statement) or self.match_map(statement)
-            if row is not None and self.row_extent(row.loop) is not None:
-                lengths.append(self.row_extent(row.loop) or 0)
-        return max(lengths)
+        rows = [p.loop for p in self.patterns.values() if isinstance(p, (ReductionLoop, MapLoop))]
+        return max((self.row_extent(loop) or 0 for loop in rows), default=0)
 
     def row_extent(self, loop: Loop) -> int | None:
-        """The literal length of a row loop; None when it depends on the iteration (a triangular loop)."""
-        names = recognise.read_names([loop.stop])
-        if names & ({axis.loop.name for axis in self.axes} | set(self.types)) or recognise.tensor_reads(loop.stop):
+        """The length of a row loop; None when it is not known before the kernel runs (a triangular loop)."""
+        unknown = self.program.scalar_names - self.scope.names.keys()
+        unknown |= {p.name for p in self.program.parameters if p.dims is None}
+        if loop.block_dim is not None or recognise.read_names([loop.stop]) & (unknown | set(self.types)):
             return None
-        return evaluate_size(loop.stop, self.scope, "the bound of a loop")
+        if recognise.tensor_reads(loop.stop):
+            return None
+        return max(0, evaluate_size(loop.stop, self.scope, "the bound of a loop"))
 
-    def match_map(self, statement: ast.stmt) -> MapLoop | None:
-        outer = set(recognise.assigned_names([s for s in self.nest.body if s is not statement]))
-        return recognise.match_map(self.program, statement, outer)
+    def match(self, position: int, statement: ast.stmt) -> ContractionLoop | ReductionLoop | MapLoop | None:
+        """The pattern that a statement of the body is; rows beside a contraction are left as plain loops."""
+        contraction = self.contractions.get(id(statement))
+        if contraction is not None or self.contractions:
+            return contraction
+        live = live_after(self.nest.body, position)
+        row = recognise.match_reduction(self.program, statement, live)
+        if row is not None and any(self.types[u.accumulator].is_bool for u in row.updates):
+            return None
+        found = row or recognise.match_map(self.program, statement, live)
+        return found if found is not None and self.row_extent(found.loop) is not None else None
 
     def is_kept(self, name: str) -> bool:
         """Whether a scalar is assigned more than once, or used by more than one run of statements."""
@@ -206,11 +245,8 @@ class NestPlan:
         return runs
 
     def recognised(self, statement: ast.stmt) -> ContractionLoop | ReductionLoop | MapLoop | None:
-        contraction = self.contractions.get(id(statement))
-        if contraction is not None:
-            return contraction
-        row = recognise.match_reduction(self.program, statement) or self.match_map(statement)
-        return row if row is not None and self.row_extent(row.loop) is not None else None
+        """The pattern that a statement was found to be."""
+        return self.patterns.get(id(statement))
 
     def drops_by_itself(self, axis: Axis, statements: Sequence[ast.stmt]) -> bool:
         """Whether every store is dropped by itself past the axis's end."""

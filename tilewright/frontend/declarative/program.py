@@ -63,6 +63,18 @@ class Loop:
     node: ast.For
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What was made of a loop or statement.  plain: no pattern was recognised, it runs as it stands."""
+
+    line: int
+    text: str
+    plain: bool = False
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
 @dataclass
 class Program:
     """A parsed declarative function."""
@@ -75,6 +87,23 @@ class Program:
     """Name of a `shared_memory` buffer -> (tensor that it stages, dtype)."""
     block_size: tuple[ast.expr, ...] = ()
     body: list[ast.stmt] = field(default_factory=list)
+
+    @property
+    def size_names(self) -> set[str]:
+        """The names in the annotations' brackets."""
+        dims = [dim for parameter in self.parameters for dim in parameter.dims or ()]
+        return {node.id for dim in dims for node in ast.walk(dim) if isinstance(node, ast.Name)}
+
+    @property
+    def scalar_names(self) -> set[str]:
+        """The scalar parameters, indices and locals: what is not known before the kernel runs."""
+        stored = {
+            node.id
+            for statement in self.body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        return stored | {p.name for p in self.parameters if p.dims is None}
 
     def location(self, node: ast.AST) -> Location:
         """Where `node` stands."""
@@ -211,8 +240,26 @@ def _parameter(program: Program, argument: ast.arg) -> Parameter:
     return Parameter(argument.arg, found, dims, loc)
 
 
+class _Declarations(ast.NodeTransformer):
+    """`x: float32 = value` as `x = float32(value)`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if not isinstance(node.target, ast.Name) or node.value is None:
+            raise UnsupportedSyntaxError("a declaration is `name: dtype = value`", location=self.program.location(node))
+        if self.program.resolve_dtype(node.annotation) is None:
+            raise AnnotationError(
+                f"the annotation of {node.target.id!r} is no dtype", location=self.program.location(node.annotation)
+            )
+        value = ast.copy_location(ast.Call(node.annotation, [node.value], []), node.value)
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+
 def _read_body(program: Program, statements: list[ast.stmt]) -> None:
-    for statement in statements:
+    declarations = _Declarations(program)
+    for statement in [declarations.visit(s) for s in statements]:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
         if isinstance(statement, ast.Pass):
@@ -287,6 +334,33 @@ def call_name(node: ast.AST | None) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
+LIBRARIES = {"builtins", "math", "numpy", "tilewright", "tilelang", "torch", "jax", "cupy", "scipy", "ml_dtypes"}
+"""Packages whose functions mean what functions of the same name mean in a kernel."""
+
+
+def foreign_function(program: Program, call: ast.Call) -> str | None:
+    """The module of the function that `call` names, when the program has one and it is not of a known library."""
+    path: list[str] = []
+    node = call.func
+    while isinstance(node, ast.Attribute):
+        path.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    try:
+        value = program.lookup(node.id)
+        for name in reversed(path):
+            value = getattr(value, name)
+    except (KeyError, ValueError, AttributeError):
+        return None
+    if isinstance(value, (str, DType)):
+        return None
+    module = getattr(value, "__module__", None)
+    if not isinstance(module, str):
+        module = "this program" if isinstance(value, FunctionType) else type(value).__module__
+    return None if module.split(".")[0] in LIBRARIES else module
+
+
 def read_loops(program: Program, node: ast.For) -> list[Loop]:
     """The loops of one `for` statement: one for `range`, several for `grid`."""
     loc = program.location(node)
@@ -323,6 +397,13 @@ def _loop(
     if not isinstance(target, ast.Name):
         raise UnsupportedSyntaxError("a loop index is one plain name", location=program.location(target))
     block_dim = None
+    for bound in (start, step):
+        if bound is not None and any(isinstance(n, ast.Name) and n.id == "block_size" for n in ast.walk(bound)):
+            raise UnsupportedSyntaxError(
+                "a loop over the block is range(block_size[d]), from 0 in steps of 1", location=program.location(bound)
+            )
+    if isinstance(step, ast.Constant) and step.value == 0:
+        raise ArgumentValueError("the step of a loop cannot be 0", location=program.location(step))
     if isinstance(stop, ast.Subscript) and isinstance(stop.value, ast.Name) and stop.value.id == "block_size":
         index = stop.slice
         if not isinstance(index, ast.Constant) or not isinstance(index.value, int):
@@ -332,6 +413,10 @@ def _loop(
                 f"block_size has {len(program.block_size)} entries, so block_size[{index.value}] does not exist",
                 location=program.location(stop),
                 hint="call block_size(...) with one size for each tiled dimension",
+            )
+        if start is not None or step is not None:
+            raise UnsupportedSyntaxError(
+                "a loop over the block is range(block_size[d]), from 0 in steps of 1", location=program.location(stop)
             )
         block_dim = index.value
     return Loop(target.id, start, stop, step, block_dim, node)

@@ -9,7 +9,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.frontend.declarative.flow import flow_of, target_names
 from tilewright.frontend.declarative.program import Loop, Program, call_name, read_loops
+from tilewright.ir.dtype import DType
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,17 @@ class Product:
     """`acc += a * b` inside a loop over `k`: a term of a contraction."""
 
     accumulator: str
-    left: ast.Subscript
-    right: ast.Subscript
+    left: Operand
+    right: Operand
     node: ast.stmt
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An element of a tensor, cast to a float of 32 bits or more where `cast` is given."""
+
+    element: ast.Subscript
+    cast: DType | None
 
 
 @dataclass(frozen=True)
@@ -142,33 +152,7 @@ def is_independent(program: Program, variable: str, nodes: Sequence[ast.AST]) ->
 
 def scalars_are_private(nodes: Sequence[ast.stmt]) -> bool:
     """Whether every scalar is assigned in the iteration before it is read there."""
-    known: set[str] = set()
-    targets = set(assigned_names(nodes))
-    for statement in nodes:
-        if isinstance(statement, ast.For):
-            inner = {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)}
-            if (read_names(statement.body) & targets) - known - inner - _assigned_first(statement.body):
-                return False
-            continue
-        reads = read_names([statement]) & targets
-        if reads - known:
-            return False
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            known.update(assigned_names([statement]))
-        elif isinstance(statement, ast.If):
-            known.update(set(assigned_names(statement.body)) & set(assigned_names(statement.orelse)))
-    return True
-
-
-def _assigned_first(body: Sequence[ast.stmt]) -> set[str]:
-    """Names that each iteration of a loop assigns before it reads them."""
-    found: set[str] = set()
-    seen: set[str] = set()
-    for statement in body:
-        seen |= read_names([statement]) - found
-        if isinstance(statement, ast.Assign):
-            found |= set(assigned_names([statement])) - seen
-    return found
+    return not set(assigned_names(nodes)) & flow_of(nodes).exposed.keys()
 
 
 def find_nest(program: Program, node: ast.For) -> Nest | None:
@@ -178,24 +162,36 @@ def find_nest(program: Program, node: ast.For) -> Nest | None:
     while len(body) == 1 and isinstance(body[0], ast.For):
         inner = body[0]
         found = read_loops(program, inner)
-        if not all(_is_plain(loop) and is_independent(program, loop.name, inner.body) for loop in found):
-            break
-        names = {loop.name for loop in loops}
-        if any(names & read_names(_bounds(loop)) for loop in found):
+        if not all(_is_static(program, loop) and is_independent(program, loop.name, inner.body) for loop in found):
             break
         loops.extend(found)
         body = inner.body
-    while loops and not scalars_are_private(body):
+    if not scalars_are_private(body):
         return None
     return Nest(tuple(loops), tuple(body), node) if loops else None
+
+
+def one_point(program: Program, statements: Sequence[ast.stmt]) -> Nest:
+    """Statements as the body of a loop that runs once."""
+    name = "once"
+    while name in program.scalar_names | program.size_names:
+        name += "_"
+    first = statements[0]
+    count = ast.copy_location(ast.Constant(1), first)
+    target = ast.copy_location(ast.Name(name, ast.Store()), first)
+    node = ast.copy_location(ast.For(target, count, list(statements), []), first)
+    return Nest((Loop(name, None, count, None, None, node),), tuple(statements), node)
 
 
 def _is_plain(loop: Loop) -> bool:
     return loop.start is None and loop.step is None
 
 
-def _bounds(loop: Loop) -> list[ast.AST]:
-    return [e for e in (loop.start, loop.stop, loop.step) if e is not None]
+def _is_static(program: Program, loop: Loop) -> bool:
+    """Whether a loop runs from 0 to something that is known before the kernel runs."""
+    if loop.block_dim is not None:
+        return True
+    return _is_plain(loop) and not program.scalar_names & read_names([loop.stop]) and not tensor_reads(loop.stop)
 
 
 def single_loop(program: Program, statement: ast.stmt) -> Loop | None:
@@ -219,24 +215,25 @@ def match_contraction(program: Program, statement: ast.stmt) -> ContractionLoop 
         value = update.value
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
             return None
-        left, right = _uncast(program, value.left), _uncast(program, value.right)
-        if not isinstance(left, ast.Subscript) or not isinstance(right, ast.Subscript):
+        left, right = _operand(program, value.left), _operand(program, value.right)
+        if left is None or right is None:
             return None
         products.append(Product(update.accumulator, left, right, inner))
     return ContractionLoop(loop, tuple(products)) if products else None
 
 
-def _uncast(program: Program, node: ast.expr) -> ast.expr:
-    """`float32(x)` and the like without the cast: products of a contraction are done wide anyhow."""
+def _operand(program: Program, node: ast.expr) -> Operand | None:
+    if isinstance(node, ast.Subscript):
+        return Operand(node, None)
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-        element = program.resolve_dtype(node.func)
-        if element is not None and element.is_float and element.bits >= 32:
-            return node.args[0]
-    return node
+        element, inner = program.resolve_dtype(node.func), node.args[0]
+        if element is not None and element.is_float and element.bits >= 32 and isinstance(inner, ast.Subscript):
+            return Operand(inner, element)
+    return None
 
 
-def match_reduction(program: Program, statement: ast.stmt) -> ReductionLoop | None:
-    """`for j in range(N): [locals]; acc op= value ...`, else None."""
+def match_reduction(program: Program, statement: ast.stmt, live: set[str]) -> ReductionLoop | None:
+    """`for j in range(N): [locals]; acc op= value ...`, else None.  live: scalars that are read after the loop."""
     loop = single_loop(program, statement)
     if loop is None:
         return None
@@ -257,16 +254,18 @@ def match_reduction(program: Program, statement: ast.stmt) -> ReductionLoop | No
     reads = read_names([d.value for d in definitions]) | read_names([u.value for u in updates])
     if len(accumulators) != len(updates) or len(set(local)) != len(local) or not updates:
         return None
+    if set(local) & (live | flow_of(loop.node.body).exposed.keys()):
+        return None
     return None if accumulators & (reads | set(local)) else ReductionLoop(loop, tuple(definitions), tuple(updates))
 
 
-def match_map(program: Program, statement: ast.stmt, outer_scalars: set[str]) -> MapLoop | None:
-    """`for j in range(N): [locals]; T[.., j, ..] = value`, without touching the scalars around it, else None."""
+def match_map(program: Program, statement: ast.stmt, live: set[str]) -> MapLoop | None:
+    """`for j in range(N): [locals]; T[.., j, ..] = value`, else None.  live: scalars that are read after the loop."""
     loop = single_loop(program, statement)
     if loop is None or any(isinstance(n, (ast.For, ast.While)) for s in loop.node.body for n in ast.walk(s)):
         return None
     body = loop.node.body
-    if set(assigned_names(body)) & outer_scalars or not is_independent(program, loop.name, body):
+    if set(assigned_names(body)) & live or not is_independent(program, loop.name, body):
         return None
     return MapLoop(loop, tuple(body)) if scalars_are_private(body) else None
 
@@ -308,33 +307,39 @@ def tensor_reads(node: ast.expr) -> bool:
     return any(True for _ in subscripts([node]))
 
 
-def lift_accumulation(node: ast.For) -> ast.For:
+def lift_accumulation(program: Program, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """`for k: T[i] += x` as `t = T[i]; for k: t += x; T[i] = t` when `T[i]` does not depend on k."""
-    body: list[ast.stmt] = []
-    for statement in node.body:
-        if isinstance(statement, ast.For):
-            lifted = _lift(statement)
-            body.extend(lifted if lifted is not None else [lift_accumulation(statement)])
-        else:
-            body.append(statement)
-    result = ast.For(node.target, node.iter, body, node.orelse, node.type_comment)
-    return ast.copy_location(result, node)
+    result: list[ast.stmt] = []
+    for statement in statements:
+        if not isinstance(statement, ast.For):
+            result.append(statement)
+            continue
+        lifted = _lift(program, statement)
+        if lifted is None:
+            body = lift_accumulation(program, statement.body)
+            loop = ast.For(statement.target, statement.iter, body, statement.orelse, statement.type_comment)
+            lifted = [ast.copy_location(loop, statement)]
+        result.extend(lifted)
+    return result
 
 
-def _lift(loop: ast.For) -> list[ast.stmt] | None:
+def _lift(program: Program, loop: ast.For) -> list[ast.stmt] | None:
     update = loop.body[0]
     if len(loop.body) != 1 or loop.orelse or not isinstance(update, ast.AugAssign):
         return None
     target = update.target
     if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
         return None
+    if not isinstance(update.op, (ast.Add, ast.Sub, ast.Mult)) or not _rounds_alike(program, target, update.value):
+        return None
     own = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    reads_target = any(
-        isinstance(s.value, ast.Name) and s.value.id == target.value.id for s in subscripts([update.value])
-    )
-    if own & read_names(index_entries(target)) or reads_target:
+    tensor = tensor_name(program, target)
+    others = subscripts([update.value, *index_entries(target)])
+    if own & read_names(index_entries(target)) or any(tensor_name(program, s) == tensor for s in others):
         return None
     name = f"{target.value.id}_sum"
+    while name in program.scalar_names | program.size_names | set(program.staged):
+        name += "_"
     before = ast.Assign([ast.Name(name, ast.Store())], ast.Subscript(target.value, target.slice, ast.Load()))
     inner = ast.AugAssign(ast.Name(name, ast.Store()), update.op, update.value)
     again = ast.For(loop.target, loop.iter, [ast.copy_location(inner, update)], [], None)
@@ -347,3 +352,30 @@ def _lift(loop: ast.For) -> list[ast.stmt] | None:
                 ast.copy_location(part, origin)
         result.append(statement)
     return result
+
+
+def _rounds_alike(program: Program, target: ast.Subscript, value: ast.expr) -> bool:
+    """Whether adding up in a scalar ends as adding up in the tensor: not where each sum is cut to an integer."""
+    elements = {p.name: p.dtype for p in program.parameters}
+    element = elements.get(tensor_name(program, target))
+    if element is None or element.is_float:
+        return element is not None
+    unknown = program.scalar_names - _index_names(program)
+
+    def is_integer(node: ast.AST) -> bool:
+        if isinstance(node, ast.Subscript):
+            found = elements.get(node.value.id) if isinstance(node.value, ast.Name) else None
+            return found is not None and not found.is_float
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, int)
+        if isinstance(node, ast.Name):
+            return node.id not in unknown
+        return not isinstance(node, (ast.Call, ast.Div, ast.Pow, ast.Attribute))
+
+    return all(is_integer(node) for node in ast.walk(value))
+
+
+def _index_names(program: Program) -> set[str]:
+    """The indices of all loops."""
+    loops = (node for s in program.body for node in ast.walk(s) if isinstance(node, ast.For))
+    return {name for loop in loops for name in target_names(loop)}

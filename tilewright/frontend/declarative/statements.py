@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from tilewright.errors import LanguageError, UnsupportedSyntaxError
+from tilewright.errors import ArgumentValueError, LanguageError, UnsupportedSyntaxError
 from tilewright.frontend.declarative.expressions import (
     Scope,
+    condition,
     translate,
     translate_indices,
     variable_reader,
-    widen,
+    widen_dtype,
 )
-from tilewright.frontend.declarative.program import Loop, Program, read_loops
+from tilewright.frontend.declarative.literals import convert
+from tilewright.frontend.declarative.program import Loop, read_loops
+from tilewright.frontend.declarative.recognise import assigned_names
 from tilewright.ir.builder import Builder
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import INT32, Buffer, Expr, Load, Var, binary, cast, const, promote
+from tilewright.ir.expr import INT32, INT64, Buffer, Const, Expr, Load, Var, cast, const, promote
 from tilewright.ir.stmt import Alloc, For, If, Launch, Let, Seq, Stmt, Store
 from tilewright.source import Location
 
@@ -52,12 +55,6 @@ class Statements:
             raise UnsupportedSyntaxError("assign to one name at a time", location=loc)
         return [self._assign_to(statement.targets[0], statement.value, loc)]
 
-    def _annotated(self, statement: ast.AnnAssign) -> list[Stmt]:
-        loc = self.scope.program.location(statement)
-        if statement.value is None:
-            raise UnsupportedSyntaxError("a declaration needs a value", location=loc)
-        return [self._assign_to(statement.target, statement.value, loc)]
-
     def _assign_to(self, target: ast.expr, value: ast.expr, loc: Location) -> Stmt:
         result = translate(value, self.scope)
         if isinstance(target, ast.Name):
@@ -72,6 +69,9 @@ class Statements:
         stored = self.store_scalar(name, value, loc)
         if stored is not None:
             return stored
+        if isinstance(value, Const):
+            self.scope.names[name] = constant_reader(value)
+            return Seq((), loc=loc)
         variable = self.builder.fresh_var(name, value.dtype, loc)
         self.scope.names[name] = variable_reader(variable)
         return Let(variable, value, loc=loc)
@@ -85,7 +85,7 @@ class Statements:
             )
         name, indices = translate_indices(target, self.scope)
         buffer = self.scope.tensors[name]
-        return Store(buffer, indices, cast(value, buffer.dtype, loc=loc), loc=loc)
+        return Store(buffer, indices, convert(value, buffer.dtype, loc), loc=loc)
 
     def _augmented(self, statement: ast.AugAssign) -> list[Stmt]:
         loc = self.scope.program.location(statement)
@@ -102,9 +102,7 @@ class Statements:
 
     def _if(self, statement: ast.If) -> list[Stmt]:
         loc = self.scope.program.location(statement)
-        condition = translate(statement.test, self.scope)
-        if condition.dtype.is_float:
-            condition = binary("ne", condition, 0.0, loc=loc)
+        test = condition(statement.test, self.scope)
         branches = []
         for branch in (statement.body, statement.orelse):
             outer = self.scope
@@ -113,7 +111,7 @@ class Statements:
                 branches.append(self.sequence(branch))
             finally:
                 self.scope = outer
-        return [If(condition, branches[0], branches[1] if statement.orelse else None, loc=loc)]
+        return [If(test, branches[0], branches[1] if statement.orelse else None, loc=loc)]
 
     def _for(self, statement: ast.For) -> list[Stmt]:
         program = self.scope.program
@@ -122,12 +120,8 @@ class Statements:
         self.scope = outer.child()
         headers: list[tuple[Var, Expr, Expr, Expr]] = []
         for loop in read_loops(program, statement):
-            start: Expr = translate(loop.start, self.scope) if loop.start is not None else const(0)
-            stop = translate(loop.stop, self.scope)
-            step: Expr = translate(loop.step, self.scope) if loop.step is not None else const(1)
+            start, stop, step = loop_bounds(loop, self.scope)
             element = promote(promote(start.dtype, stop.dtype), step.dtype)
-            if not element.is_int:
-                raise LanguageError("the bounds of a loop must be integers", location=loc)
             variable = self.builder.fresh_var(loop.name, element, loc)
             self.scope.names[loop.name] = variable_reader(variable)
             headers.append((variable, cast(start, element), cast(stop, element), cast(step, element)))
@@ -149,7 +143,6 @@ class Statements:
 
     _HANDLERS: dict[type[ast.stmt], Callable[..., list[Stmt]]] = {  # noqa: RUF012
         ast.Assign: _assign,
-        ast.AnnAssign: _annotated,
         ast.AugAssign: _augmented,
         ast.If: _if,
         ast.For: _for,
@@ -161,7 +154,7 @@ class Statements:
 def emit_sequential(builder: Builder, scope: Scope, statements: Sequence[ast.stmt], threads: int) -> None:
     """One block that executes `statements` as they stand, in order."""
     loc = scope.program.location(statements[0])
-    types = infer_types(scope.program, scope, (), statements)
+    types, _ = infer_types(scope, (), statements)
     inner = scope.child()
     variables = {}
     with builder.scope("launch", loc=loc) as frame:
@@ -173,7 +166,7 @@ def emit_sequential(builder: Builder, scope: Scope, statements: Sequence[ast.stm
 
         def store(name: str, value: Expr, place: Location) -> Stmt | None:
             buffer = variables.get(name)
-            return None if buffer is None else Store(buffer, (), cast(value, buffer.dtype, loc=place), loc=place)
+            return None if buffer is None else Store(buffer, (), convert(value, buffer.dtype, place), loc=place)
 
         body = Statements(builder, inner, store).sequence(statements)
         for stmt in body.stmts:
@@ -182,48 +175,81 @@ def emit_sequential(builder: Builder, scope: Scope, statements: Sequence[ast.stm
     builder.emit(Launch((const(1),), (block,), frame.seq(), threads=(threads, 1, 1), loc=loc))
 
 
-def infer_types(program: Program, scope: Scope, loops: Sequence[Loop], body: Sequence[ast.stmt]) -> dict[str, DType]:
-    """The dtype of every scalar: that of all its values together, floats in float32 at least."""
-    inner = scope.child()
-    for loop in loops:
-        inner.names[loop.name] = variable_reader(Var(INT32, loop.name))
-    types: dict[str, DType] = {}
+def loop_bounds(loop: Loop, scope: Scope) -> tuple[Expr, Expr, Expr]:
+    """Start, stop and step of a loop.  Raises LanguageError where one is no integer."""
+    start: Expr = translate(loop.start, scope) if loop.start is not None else const(0)
+    stop = translate(loop.stop, scope)
+    step: Expr = translate(loop.step, scope) if loop.step is not None else const(1)
+    for bound, node in ((start, loop.start), (stop, loop.stop), (step, loop.step)):
+        if not bound.dtype.is_int:
+            raise LanguageError(
+                f"the bounds of a loop must be integers, not {bound.dtype}",
+                location=scope.program.location(node or loop.node),
+                hint="use // for a quotient, or int(x)",
+            )
+    if isinstance(step, Const) and step.value == 0:
+        raise ArgumentValueError("the step of a loop cannot be 0", location=scope.program.location(loop.node.iter))
+    return start, stop, step
 
-    def note(name: str, value: ast.expr) -> None:
-        element = widen(translate(value, inner)).dtype
-        types[name] = promote(types[name], element) if name in types else element
-        inner.names[name] = variable_reader(Var(types[name], name))
 
-    def visit(statements: Sequence[ast.stmt]) -> None:
+class _Types:
+    """The dtype of every scalar, that of all its values together; scalars with one literal value are constants."""
+
+    def __init__(self, scope: Scope, assigned: Sequence[str]) -> None:
+        self.scope = scope
+        self.assigned = assigned
+        self.types: dict[str, DType] = {}
+        self.constants: dict[str, Const] = {}
+
+    def note(self, name: str, value: ast.expr) -> None:
+        result = translate(value, self.scope)
+        if isinstance(result, Const) and self.assigned.count(name) == 1:
+            self.constants[name] = result
+            self.scope.names[name] = constant_reader(result)
+            return
+        element = widen_dtype(result.dtype)
+        self.types[name] = promote(self.types[name], element) if name in self.types else element
+        self.scope.names[name] = variable_reader(Var(self.types[name], name))
+
+    def visit(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
             if isinstance(statement, ast.For):
-                for loop in read_loops(program, statement):
-                    inner.names[loop.name] = variable_reader(Var(INT32, loop.name))
-                visit(statement.body)
+                for loop in read_loops(self.scope.program, statement):
+                    element = INT32
+                    if loop.block_dim is None:
+                        start, stop, step = loop_bounds(loop, self.scope)
+                        element = promote(promote(start.dtype, stop.dtype), step.dtype)
+                    self.scope.names[loop.name] = variable_reader(Var(element, loop.name))
+                self.visit(statement.body)
             elif isinstance(statement, ast.If):
-                visit(statement.body)
-                visit(statement.orelse)
+                self.visit(statement.body)
+                self.visit(statement.orelse)
             elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                note(statement.targets[0].id, statement.value)
-            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-                note(statement.target.id, statement.value)
+                self.note(statement.targets[0].id, statement.value)
             elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-                name = statement.target.id
-                if name not in types:
-                    raise LanguageError(
-                        f"{name!r} is updated before it has a value",
-                        location=program.location(statement),
-                        hint=f"assign it first, `{name} = 0.0`",
-                    )
-                operation = ast.BinOp(ast.Name(name, ast.Load()), statement.op, statement.value)
-                for part in ast.walk(operation):
-                    if not hasattr(part, "lineno"):
-                        ast.copy_location(part, statement)
-                note(name, operation)
+                read = ast.copy_location(ast.Name(statement.target.id, ast.Load()), statement.target)
+                self.note(read.id, ast.copy_location(ast.BinOp(read, statement.op, statement.value), statement))
 
-    for _ in range(2):  # a loop's later assignment may widen what its earlier ones see
-        visit(body)
-    return types
+
+def infer_types(
+    scope: Scope, loops: Sequence[Loop], body: Sequence[ast.stmt]
+) -> tuple[dict[str, DType], dict[str, Const]]:
+    """The dtype of every scalar, widened, and the values of those that have one literal value."""
+    inner = scope.child()
+    for loop in loops:
+        wide = loop.block_dim is None and loop_bounds(loop, scope)[1].dtype is INT64
+        inner.names[loop.name] = variable_reader(Var(INT64 if wide else INT32, loop.name))
+    found = _Types(inner, assigned_names(body))
+    before: dict[str, DType] | None = None
+    while before != found.types:  # a loop's later assignment may widen what its earlier ones see
+        before = dict(found.types)
+        found.visit(body)
+    return found.types, found.constants
+
+
+def constant_reader(value: Expr) -> Callable[[Location], Expr]:
+    """A reader that gives `value` everywhere."""
+    return lambda loc: value
 
 
 def element_reader(buffer: Buffer, indices: tuple[Expr, ...]) -> Callable[[Location], Expr]:
