@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.errors import ArgumentCountError, ArgumentTypeError
+import numpy as np
+
+from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
+from tilewright.frontend.declarative.aliasing import may_share
 from tilewright.frontend.declarative.program import Finding, Schedule
 from tilewright.runtime.compile import compile as compile_function
 from tilewright.runtime.kernel import Kernel
@@ -37,6 +40,7 @@ class DeclarativeKernel:
             for p in self.template.parameters
             if p.dims is not None and hasattr(values.get(p.name), "shape")
         }
+        self._check_shared(values)
         outputs = tuple(p.name for p in self.template.parameters if p.name not in values)
         kernel = self._kernel(self.template.bind_sizes(shapes), outputs, target)
         return kernel(*(values[p.name] for p in self.template.parameters if p.name in values))
@@ -81,6 +85,20 @@ class DeclarativeKernel:
             )
         return values
 
+    def _check_shared(self, values: dict[str, Any]) -> None:
+        """Refuse one array for two tensors where that would change what the loops mean."""
+        addresses = {name: _address(value) for name, value in values.items()}
+        for written in self.template.written:
+            for name, address in addresses.items():
+                if name == written or address is None or address != addresses.get(written):
+                    continue
+                if not may_share(self.template.program, written, name):
+                    raise ArgumentOverlapError(
+                        f"{self.__name__}: {name} and {written} are the same array, but {written} is written while "
+                        f"other elements of {name} are still to be read",
+                        hint="pass a copy for one of them",
+                    )
+
     def _kernel(self, sizes: dict[str, int], outputs: tuple[str, ...], target: str | None) -> Kernel:
         target = target or self.target
         key = (tuple(sorted(sizes.items())), outputs, target)
@@ -92,6 +110,14 @@ class DeclarativeKernel:
                     func, _ = self.template.build(sizes, self.schedule, outputs)
                     found = self._kernels[key] = compile_function(func, target=target)
         return found
+
+
+def _address(value: Any) -> int | None:
+    """Where an array's elements begin, None for what has none."""
+    if isinstance(value, np.ndarray):
+        return value.ctypes.data if value.size else None
+    pointer = getattr(value, "data_ptr", None)
+    return pointer() or None if callable(pointer) else None
 
 
 def kernel(function: Callable[..., Any] | None = None, *, target: str | None = None, **hints: Any) -> Any:
