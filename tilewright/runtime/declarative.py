@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError
+from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError, TilewrightError
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
 from tilewright.frontend.declarative.aliasing import may_share
 from tilewright.frontend.declarative.program import Finding, Schedule
+from tilewright.language.tracebacks import strip
 from tilewright.runtime.compile import compile as compile_function
 from tilewright.runtime.kernel import Kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def shows_the_user(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` with the frames of this package taken out of the tracebacks of its errors."""
+
+    @functools.wraps(function)
+    def outermost(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TilewrightError as error:
+            strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
+            raise
+
+    return outermost
 
 
 class DeclarativeKernel:
@@ -32,6 +54,7 @@ class DeclarativeKernel:
         self._kernels: dict[Any, Kernel] = {}
         self._lock = threading.Lock()
 
+    @shows_the_user
     def __call__(self, *args: Any, target: str | None = None, **kwargs: Any) -> Any:
         """Run on arrays and scalars, given in the order of the parameters or by name."""
         values = self._bind(args, kwargs)
@@ -45,15 +68,18 @@ class DeclarativeKernel:
         kernel = self._kernel(self.template.bind_sizes(shapes), outputs, target)
         return kernel(*(values[p.name] for p in self.template.parameters if p.name in values))
 
+    @shows_the_user
     def compile(self, *, target: str | None = None, returns: bool = False, **sizes: int) -> Kernel:
         """The kernel for given sizes (`M=1024, ...`).  returns: allocate and return what is only written."""
         outputs = tuple(self.template.results) if returns else ()
         return self._kernel(self.template.check_sizes(sizes), outputs, target)
 
+    @shows_the_user
     def explain(self, **sizes: int) -> str:
         """What every loop becomes for given sizes, a line each in the order of the program."""
         return "\n".join(str(finding) for finding in self._findings(sizes))
 
+    @shows_the_user
     def notes(self, **sizes: int) -> list[str]:
         """What is compiled as plain code because no pattern was recognised, a line each."""
         return [str(finding) for finding in self._findings(sizes) if finding.plain]
@@ -120,6 +146,7 @@ def _address(value: Any) -> int | None:
     return pointer() or None if callable(pointer) else None
 
 
+@shows_the_user
 def kernel(function: Callable[..., Any] | None = None, *, target: str | None = None, **hints: Any) -> Any:
     """Make a declarative kernel of a function of plain loops.
 
@@ -129,4 +156,4 @@ def kernel(function: Callable[..., Any] | None = None, *, target: str | None = N
     schedule = make_schedule(**hints)
     if function is not None:
         return DeclarativeKernel(function, schedule, target)
-    return lambda decorated: DeclarativeKernel(decorated, schedule, target)
+    return shows_the_user(lambda decorated: DeclarativeKernel(decorated, schedule, target))

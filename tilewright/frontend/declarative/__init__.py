@@ -23,11 +23,12 @@ from typing import Any
 
 from tilewright.errors import ArgumentShapeError, ArgumentValueError, LanguageError
 from tilewright.frontend.declarative import recognise
-from tilewright.frontend.declarative.check import check_names
+from tilewright.frontend.declarative.body import check_extents, check_written, read_body
+from tilewright.frontend.declarative.check import check_names, check_statements
 from tilewright.frontend.declarative.emit import NestEmitter
 from tilewright.frontend.declarative.expressions import Scope, evaluate_size, variable_reader
 from tilewright.frontend.declarative.flow import flow_of
-from tilewright.frontend.declarative.program import Finding, Parameter, Program, Schedule, parse_program
+from tilewright.frontend.declarative.program import Finding, Parameter, Program, Schedule, parse_signature
 from tilewright.frontend.declarative.statements import emit_sequential
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import INT32, Buffer, Var, const
@@ -43,10 +44,13 @@ class DeclarativeTemplate:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.program: Program = parse_program(function)
+        self.program, statements = parse_signature(function)
+        read_body(self.program, statements)
         self.name = self.program.name
         self.parameters: list[Parameter] = self.program.parameters
+        check_statements(self.program, self.program.body)
         check_names(self.program)
+        check_written(self.program, self.written)
         self.program.body = recognise.lift_accumulation(self.program, self.program.body)
 
     @property
@@ -151,6 +155,7 @@ class DeclarativeTemplate:
             shape = tuple(const(s, INT32 if s < 2**31 else None) for s in self.shape_of(parameter, sizes))
             tensors[parameter.name] = Buffer(parameter.name, shape, parameter.dtype, "global", loc=parameter.loc)
             params.append(tensors[parameter.name])
+        check_extents(self.program, scope, schedule)
         findings: list[Finding] = []
         with builder.activate():
             for segment in segments(self.program):

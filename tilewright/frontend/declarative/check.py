@@ -9,9 +9,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from tilewright.errors import LanguageError, NameRebindingError
+from tilewright.errors import LanguageError, NameRebindingError, UnsupportedSyntaxError
 from tilewright.frontend.declarative.flow import flow_of, target_names
-from tilewright.frontend.declarative.program import Program
+from tilewright.frontend.declarative.program import Program, read_loops
+
+
+def check_statements(program: Program, statements: Sequence[ast.stmt]) -> None:
+    """Raises UnsupportedSyntaxError, with the place, on a statement that has no meaning here."""
+    one_each = "one name or element for each assignment"
+    for statement in statements:
+        loc = program.location(statement)
+        if isinstance(statement, (ast.For, ast.If)):
+            if isinstance(statement, ast.For):
+                read_loops(program, statement)
+            check_statements(program, [*statement.body, *statement.orelse])
+        elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if len(targets) != 1:
+                raise UnsupportedSyntaxError("assign to one name at a time", location=loc, hint=one_each)
+            target = targets[0]
+            if isinstance(target, ast.Subscript) and not isinstance(target.value, ast.Name):
+                raise UnsupportedSyntaxError(
+                    "only tensors can be indexed", location=program.location(target), hint="write A[i, j], not A[i][j]"
+                )
+            if not isinstance(target, (ast.Name, ast.Subscript)):
+                raise UnsupportedSyntaxError(
+                    "assign to a name or to a tensor's element", location=program.location(target), hint=one_each
+                )
+        elif isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Constant):
+            raise UnsupportedSyntaxError(
+                "an expression alone does nothing here", location=loc, hint="assign it to a name or to an element"
+            )
+        elif not isinstance(statement, (ast.Expr, ast.Pass)):
+            raise UnsupportedSyntaxError(
+                f"{type(statement).__name__} is not part of the declarative form",
+                location=loc,
+                hint="loops over range or grid, if, assignments and stores are",
+            )
 
 
 def check_names(program: Program) -> None:

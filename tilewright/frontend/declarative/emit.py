@@ -11,6 +11,7 @@ from tilewright.frontend.declarative import recognise
 from tilewright.frontend.declarative.expressions import (
     Scope,
     evaluate_size,
+    literal_size,
     translate,
 )
 from tilewright.frontend.declarative.literals import convert
@@ -20,7 +21,6 @@ from tilewright.frontend.declarative.plan import (
     NestPlan,
     ceil_div,
     index_dtype,
-    literal_size,
     round_up,
 )
 from tilewright.frontend.declarative.program import Finding, Loop, Schedule

@@ -85,11 +85,15 @@ def tensor_of(scope: Scope, node: ast.Subscript) -> str:
     """The tensor that a subscript reads or writes (a staged name leads to its tensor)."""
     loc = scope.program.location(node)
     if not isinstance(node.value, ast.Name):
-        raise UnsupportedSyntaxError("only tensors can be indexed", location=loc)
+        raise UnsupportedSyntaxError("only tensors can be indexed", location=loc, hint="write A[i, j], not A[i][j]")
     name = node.value.id
     name = scope.program.staged.get(name, (name, None))[0]
     if name not in scope.tensors:
-        raise LanguageError(f"{name!r} is not a tensor parameter of {scope.program.name}", location=loc)
+        raise LanguageError(
+            f"{name!r} is not a tensor parameter of {scope.program.name}",
+            location=loc,
+            hint=f"tensors: {', '.join(scope.tensors)}",
+        )
     return name
 
 
@@ -105,7 +109,11 @@ def translate_indices(node: ast.Subscript, scope: Scope) -> tuple[str, tuple[Exp
     entries = index_nodes(node)
     buffer = scope.tensors[name]
     if len(entries) != buffer.ndim:
-        raise ShapeError(f"{name} has {buffer.ndim} dimensions but {len(entries)} indices", location=loc)
+        raise ShapeError(
+            f"{name} has {buffer.ndim} dimensions but {len(entries)} indices",
+            location=loc,
+            hint="give one index for each dimension",
+        )
     indices = []
     for position, entry in enumerate(entries):
         if isinstance(entry, ast.Slice):
@@ -113,7 +121,9 @@ def translate_indices(node: ast.Subscript, scope: Scope) -> tuple[str, tuple[Exp
         index = translate(entry, scope)
         if not index.dtype.is_int:
             raise LanguageError(
-                f"an index must be an integer, got {index.dtype}", location=scope.program.location(entry)
+                f"an index must be an integer, got {index.dtype}",
+                location=scope.program.location(entry),
+                hint="use // for a quotient, or int(x)",
             )
         indices.append(_known_index(index, buffer, position, scope.program.location(entry)))
     return name, tuple(indices)
@@ -127,7 +137,9 @@ def _known_index(index: Expr, buffer: Buffer, position: int, loc: Location) -> E
     value, extent = int(index.value), int(size.value)
     if not -extent <= value < extent:
         raise ShapeError(
-            f"index {value} is outside of dimension {position} of {buffer.name}, which has size {extent}", location=loc
+            f"index {value} is outside of dimension {position} of {buffer.name}, which has size {extent}",
+            location=loc,
+            hint=f"indices go from {-extent} to {extent - 1}" if extent else "the dimension has no elements",
         )
     return const(value % extent, loc=loc)
 
@@ -141,7 +153,9 @@ def translate(node: ast.expr, scope: Scope) -> Expr:
     handler = _HANDLERS.get(type(node))
     if handler is None:
         raise UnsupportedSyntaxError(
-            f"{type(node).__name__} is not part of the declarative form", location=scope.program.location(node)
+            f"{type(node).__name__} is not part of the declarative form",
+            location=scope.program.location(node),
+            hint="numbers, names, elements, arithmetic, comparisons, `a if c else b` and calls of known functions are",
         )
     return handler(node, scope)
 
@@ -172,7 +186,11 @@ def _name(node: Any, scope: Scope) -> Expr:
         return const(value, loc=loc)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return as_expr(value, loc=loc)
-    raise LanguageError(f"{node.id!r} is a {type(value).__name__}, which cannot stand in a kernel", location=loc)
+    raise LanguageError(
+        f"{node.id!r} is a {type(value).__name__}, which cannot stand in a kernel",
+        location=loc,
+        hint="pass arrays as parameters; numbers of the module are known",
+    )
 
 
 def _subscript(node: Any, scope: Scope) -> Expr:
@@ -214,7 +232,11 @@ def _binary_operation(node: Any, scope: Scope) -> Expr:
     operation = _BINARY.get(type(node.op))
     loc = scope.program.location(node)
     if operation is None:
-        raise UnsupportedSyntaxError(f"operator {type(node.op).__name__} has no meaning here", location=loc)
+        raise UnsupportedSyntaxError(
+            f"operator {type(node.op).__name__} has no meaning here",
+            location=loc,
+            hint="write the loop; elements are numbers here",
+        )
     return combine(operation, translate(node.left, scope), translate(node.right, scope), loc)
 
 
@@ -249,7 +271,9 @@ def _comparison(node: Any, scope: Scope) -> Expr:
     for operator, left, right in zip(node.ops, values, values[1:], strict=False):
         operation = _COMPARE.get(type(operator))
         if operation is None:
-            raise UnsupportedSyntaxError(f"{type(operator).__name__} has no meaning here", location=loc)
+            raise UnsupportedSyntaxError(
+                f"{type(operator).__name__} has no meaning here", location=loc, hint="compare numbers: < <= > >= == !="
+            )
         part = combine(operation, left, right, loc)
         result = part if result is None else binary("and", result, part, loc=loc)
     assert result is not None
@@ -283,7 +307,9 @@ def _attribute(node: Any, scope: Scope) -> Expr:
             value = None
         if isinstance(value, (bool, int, float)):
             return const(value, loc=loc)
-    raise UnsupportedSyntaxError(f".{node.attr} has no meaning here", location=loc)
+    raise UnsupportedSyntaxError(
+        f".{node.attr} has no meaning here", location=loc, hint="numbers of modules are known, such as math.pi"
+    )
 
 
 def _extreme(operation: str) -> Callable[..., Expr]:
@@ -326,7 +352,9 @@ def _call(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
     name = call_name(node)
     if node.keywords:
-        raise UnsupportedSyntaxError("functions take positional arguments only here", location=loc)
+        raise UnsupportedSyntaxError(
+            "functions take positional arguments only here", location=loc, hint="give the values in order"
+        )
     foreign = foreign_function(scope.program, node)
     if foreign is not None:
         raise UnsupportedSyntaxError(
@@ -384,7 +412,9 @@ def _to_dtype(name: str, node: ast.expr, element: DType, scope: Scope, loc: Loca
 def _check_arity(name: str, arity: int | None, arguments: Sequence[object], loc: Location) -> None:
     if (arity is None and not arguments) or (arity is not None and len(arguments) != arity):
         expected = "at least one argument" if arity is None else f"{arity} argument{'s' if arity > 1 else ''}"
-        raise LanguageError(f"{name} takes {expected}, got {len(arguments)}", location=loc)
+        raise LanguageError(
+            f"{name} takes {expected}, got {len(arguments)}", location=loc, hint=f"call {name} with {expected}"
+        )
 
 
 _HANDLERS: dict[type[ast.expr], Callable[[Any, Scope], Expr]] = {
@@ -416,4 +446,19 @@ def evaluate_size(node: ast.expr, scope: Scope, what: str) -> int:
     value = translate(node, scope)
     if isinstance(value, Const) and value.dtype.is_int:
         return int(value.value)
-    raise LanguageError(f"{what} must depend on sizes only", location=scope.program.location(node))
+    if isinstance(value, Const):
+        raise LanguageError(
+            f"{what} must be an integer, not {value.dtype}",
+            location=scope.program.location(node),
+            hint="use // for a quotient, or int(x)",
+        )
+    raise LanguageError(
+        f"{what} must depend on sizes only",
+        location=scope.program.location(node),
+        hint="use sizes of the annotations and numbers",
+    )
+
+
+def literal_size(size: Expr) -> int | None:
+    """The integer that a size is, None when it is not literal."""
+    return int(size.value) if isinstance(size, Const) else None

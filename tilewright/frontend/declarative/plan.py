@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import LanguageError
 from tilewright.frontend.declarative import recognise
-from tilewright.frontend.declarative.expressions import Scope, evaluate_size, widen_dtype
+from tilewright.frontend.declarative.expressions import Scope, evaluate_size, literal_size, widen_dtype
 from tilewright.frontend.declarative.flow import live_after
 from tilewright.frontend.declarative.program import Loop, Schedule
 from tilewright.frontend.declarative.recognise import ContractionLoop, MapLoop, Nest, ReductionLoop
 from tilewright.frontend.declarative.statements import constant_reader, infer_types
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import FLOAT32, INT32, INT64, Const, Expr, const, promote
+from tilewright.ir.expr import FLOAT32, INT32, INT64, Expr, const, promote
 
 MATMUL_TILE = (128, 128)
 ROW_TILE_ELEMENTS = 8192  # of a row band: fits a level-1 or level-2 cache together with what is derived from it
@@ -261,8 +261,3 @@ class NestPlan:
             ):
                 return False
         return True
-
-
-def literal_size(size: Expr) -> int | None:
-    """The integer that a size is, None when it is not literal."""
-    return int(size.value) if isinstance(size, Const) else None

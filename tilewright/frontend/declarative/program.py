@@ -11,7 +11,7 @@ import builtins
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -19,16 +19,12 @@ from typing import Any
 from tilewright.errors import (
     AnnotationError,
     ArgumentValueError,
-    DTypeError,
     LanguageError,
     SourceUnavailableError,
     UnsupportedSyntaxError,
 )
 from tilewright.ir.dtype import ALIASES, FORMATS, DType, dtype
 from tilewright.source import Location
-
-SHARED_PREFIXES = ("shared_", "smem_", "s_")
-SHARED_SUFFIXES = ("_shared", "_smem", "_s")
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,8 @@ class Program:
     parameters: list[Parameter]
     staged: dict[str, tuple[str, DType]] = field(default_factory=dict)
     """Name of a `shared_memory` buffer -> (tensor that it stages, dtype)."""
+    staged_extents: dict[str, tuple[ast.expr, ...]] = field(default_factory=dict)
+    staged_places: dict[str, Location] = field(default_factory=dict)
     block_size: tuple[ast.expr, ...] = ()
     body: list[ast.stmt] = field(default_factory=list)
 
@@ -106,9 +104,12 @@ class Program:
         return stored | {p.name for p in self.parameters if p.dims is None}
 
     def location(self, node: ast.AST) -> Location:
-        """Where `node` stands."""
+        """Where `node` stands; of a statement with a body its first line."""
         line = getattr(node, "lineno", 0)
         text = linecache.getline(self.file, line)
+        if isinstance(node, ast.stmt) and hasattr(node, "body"):
+            first = len(text[: node.col_offset].encode()[: node.col_offset].decode(errors="replace")) + 1
+            return Location(self.file, line, first, line, len(text.rstrip()) + 1, self.name)
 
         def column(offset: int, of: str) -> int:
             return len(of.encode()[:offset].decode(errors="replace")) + 1
@@ -150,8 +151,8 @@ class Program:
         return dtype(name) if name in FORMATS or name in ALIASES else None
 
 
-def parse_program(function: Callable[..., Any]) -> Program:
-    """Read a declarative function.
+def parse_signature(function: Callable[..., Any]) -> tuple[Program, list[ast.stmt]]:
+    """Read a declarative function up to its body: the program with its parameters, and the body's statements.
 
     Raises SourceUnavailableError, AnnotationError, UnsupportedSyntaxError with the place.
     """
@@ -165,8 +166,7 @@ def parse_program(function: Callable[..., Any]) -> Program:
     _check_signature(program, definition)
     for argument in definition.args.args:
         program.parameters.append(_parameter(program, argument))
-    _read_body(program, definition.body)
-    return program
+    return program, definition.body
 
 
 def _function_ast(function: FunctionType) -> tuple[ast.FunctionDef, str]:
@@ -201,14 +201,18 @@ def _check_signature(program: Program, definition: ast.FunctionDef) -> None:
     arguments = definition.args
     for extra, what in ((arguments.vararg, "*args"), (arguments.kwarg, "**kwargs")):
         if extra is not None:
-            raise UnsupportedSyntaxError(f"a kernel cannot take {what}", location=program.location(extra))
+            raise UnsupportedSyntaxError(
+                f"a kernel cannot take {what}", location=program.location(extra), hint="name every parameter"
+            )
     for extra in [*arguments.posonlyargs, *arguments.kwonlyargs]:
         raise UnsupportedSyntaxError(
             "a kernel takes plain parameters only", location=program.location(extra), hint="remove `/` and `*`"
         )
     if arguments.defaults:
         raise UnsupportedSyntaxError(
-            "a declarative kernel's parameters have no defaults", location=program.location(arguments.defaults[0])
+            "a declarative kernel's parameters have no defaults",
+            location=program.location(arguments.defaults[0]),
+            hint="pass the value in the call, or use a number of the module",
         )
 
 
@@ -238,91 +242,6 @@ def _parameter(program: Program, argument: ast.arg) -> Parameter:
             if isinstance(part, ast.Slice):
                 raise AnnotationError("a size cannot be a slice", location=loc, hint="name it: float16[M, K]")
     return Parameter(argument.arg, found, dims, loc)
-
-
-class _Declarations(ast.NodeTransformer):
-    """`x: float32 = value` as `x = float32(value)`."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        if not isinstance(node.target, ast.Name) or node.value is None:
-            raise UnsupportedSyntaxError("a declaration is `name: dtype = value`", location=self.program.location(node))
-        if self.program.resolve_dtype(node.annotation) is None:
-            raise AnnotationError(
-                f"the annotation of {node.target.id!r} is no dtype", location=self.program.location(node.annotation)
-            )
-        value = ast.copy_location(ast.Call(node.annotation, [node.value], []), node.value)
-        return ast.copy_location(ast.Assign([node.target], value), node)
-
-
-def _read_body(program: Program, statements: list[ast.stmt]) -> None:
-    declarations = _Declarations(program)
-    for statement in [declarations.visit(s) for s in statements]:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue
-        if isinstance(statement, ast.Pass):
-            continue
-        if isinstance(statement, ast.Expr) and call_name(statement.value) == "block_size":
-            assert isinstance(statement.value, ast.Call)
-            program.block_size = tuple(statement.value.args)
-            if not program.block_size or statement.value.keywords:
-                raise ArgumentValueError(
-                    "block_size takes one size for each tiled dimension",
-                    location=program.location(statement),
-                    hint="block_size(128, 128)",
-                )
-        elif isinstance(statement, ast.Assign) and call_name(statement.value) == "shared_memory":
-            _read_shared(program, statement)
-        else:
-            program.body.append(statement)
-    if not program.body:
-        raise LanguageError(
-            f"kernel {program.name} has no statement that computes something",
-            location=Location(program.file, program.function.__code__.co_firstlineno),
-        )
-
-
-def _read_shared(program: Program, statement: ast.Assign) -> None:
-    call = statement.value
-    assert isinstance(call, ast.Call)
-    loc = program.location(call)
-    target = statement.targets[0]
-    if len(statement.targets) != 1 or not isinstance(target, ast.Name) or len(call.args) != 2:
-        raise UnsupportedSyntaxError(
-            "shared_memory is used as `shared_A = shared_memory(dtype, [sizes])`", location=program.location(statement)
-        )
-    element = program.resolve_dtype(call.args[0])
-    if element is None:
-        raise DTypeError("the first argument of shared_memory must be a dtype", location=loc)
-    tensors = {p.name: p for p in program.parameters if p.dims is not None}
-    source = next((name for name in _staged_names(target.id) if name in tensors), None)
-    for keyword in call.keywords:
-        if keyword.arg == "of" and isinstance(keyword.value, ast.Name):
-            source = keyword.value.id
-    if source not in tensors:
-        raise LanguageError(
-            f"{target.id} stages no tensor: its name leads to no parameter",
-            location=program.location(target),
-            hint=f"call it shared_<tensor> for one of {', '.join(tensors)}, or say shared_memory(dtype, sizes, of=A)",
-        )
-    shape = call.args[1]
-    dims = tensors[source].dims or ()
-    if not isinstance(shape, (ast.List, ast.Tuple)) or len(shape.elts) != len(dims):
-        raise LanguageError(
-            f"{target.id} must have {len(dims)} sizes, as {source} has", location=program.location(shape)
-        )
-    program.staged[target.id] = (source, element)
-
-
-def _staged_names(name: str) -> Iterator[str]:
-    for prefix in SHARED_PREFIXES:
-        if name.startswith(prefix):
-            yield name[len(prefix) :]
-    for suffix in SHARED_SUFFIXES:
-        if name.endswith(suffix):
-            yield name[: -len(suffix)]
 
 
 def call_name(node: ast.AST | None) -> str:
@@ -363,7 +282,6 @@ def foreign_function(program: Program, call: ast.Call) -> str | None:
 
 def read_loops(program: Program, node: ast.For) -> list[Loop]:
     """The loops of one `for` statement: one for `range`, several for `grid`."""
-    loc = program.location(node)
     if node.orelse:
         raise UnsupportedSyntaxError(
             "a loop has no `else` here", location=program.location(node.orelse[0]), hint="put the code after the loop"
@@ -374,7 +292,9 @@ def read_loops(program: Program, node: ast.For) -> list[Loop]:
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         if len(targets) != len(arguments):
             raise UnsupportedSyntaxError(
-                f"grid of {len(arguments)} sizes gives {len(arguments)} indices, not {len(targets)}", location=loc
+                f"grid of {len(arguments)} sizes gives {len(arguments)} indices, not {len(targets)}",
+                location=program.location(node.target),
+                hint="name one index for each size",
             )
         return [_loop(program, t, None, size, None, node) for t, size in zip(targets, arguments, strict=True)]
     if kind in ("range", "serial") and 1 <= len(arguments) <= 3:
@@ -382,7 +302,9 @@ def read_loops(program: Program, node: ast.For) -> list[Loop]:
         stop = arguments[1] if len(arguments) > 1 else arguments[0]
         return [_loop(program, node.target, start, stop, arguments[2] if len(arguments) > 2 else None, node)]
     raise UnsupportedSyntaxError(
-        "loops of a declarative kernel run over range(...) or grid(...)", location=program.location(node.iter)
+        "loops of a declarative kernel run over range(...) or grid(...)",
+        location=program.location(node.iter),
+        hint="count with range and index what you iterate over",
     )
 
 
@@ -395,19 +317,29 @@ def _loop(
     node: ast.For,
 ) -> Loop:
     if not isinstance(target, ast.Name):
-        raise UnsupportedSyntaxError("a loop index is one plain name", location=program.location(target))
+        raise UnsupportedSyntaxError(
+            "a loop index is one plain name", location=program.location(target), hint="for i in range(M)"
+        )
     block_dim = None
     for bound in (start, step):
         if bound is not None and any(isinstance(n, ast.Name) and n.id == "block_size" for n in ast.walk(bound)):
             raise UnsupportedSyntaxError(
-                "a loop over the block is range(block_size[d]), from 0 in steps of 1", location=program.location(bound)
+                "a loop over the block is range(block_size[d]), from 0 in steps of 1",
+                location=program.location(bound),
+                hint="loop over the full size, range(start, M), and leave the blocks to the compiler",
             )
     if isinstance(step, ast.Constant) and step.value == 0:
-        raise ArgumentValueError("the step of a loop cannot be 0", location=program.location(step))
+        raise ArgumentValueError(
+            "the step of a loop cannot be 0",
+            location=program.location(step),
+            hint="leave it out, or give one that is not 0",
+        )
     if isinstance(stop, ast.Subscript) and isinstance(stop.value, ast.Name) and stop.value.id == "block_size":
         index = stop.slice
         if not isinstance(index, ast.Constant) or not isinstance(index.value, int):
-            raise UnsupportedSyntaxError("block_size is indexed by a literal", location=program.location(stop))
+            raise UnsupportedSyntaxError(
+                "block_size is indexed by a literal", location=program.location(stop), hint="block_size[0]"
+            )
         if not 0 <= index.value < len(program.block_size):
             raise ArgumentValueError(
                 f"block_size has {len(program.block_size)} entries, so block_size[{index.value}] does not exist",
@@ -416,7 +348,9 @@ def _loop(
             )
         if start is not None or step is not None:
             raise UnsupportedSyntaxError(
-                "a loop over the block is range(block_size[d]), from 0 in steps of 1", location=program.location(stop)
+                "a loop over the block is range(block_size[d]), from 0 in steps of 1",
+                location=program.location(stop),
+                hint="loop over the full size, range(start, M), and leave the blocks to the compiler",
             )
         block_dim = index.value
     return Loop(target.id, start, stop, step, block_dim, node)

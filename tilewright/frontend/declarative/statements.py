@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from tilewright.errors import ArgumentValueError, LanguageError, UnsupportedSyntaxError
+from tilewright.errors import ArgumentValueError, LanguageError
 from tilewright.frontend.declarative.expressions import (
     Scope,
     condition,
@@ -39,33 +39,22 @@ class Statements:
         result: list[Stmt] = []
         for statement in statements:
             handler = self._HANDLERS.get(type(statement))
-            if handler is None:
-                raise UnsupportedSyntaxError(
-                    f"{type(statement).__name__} is not part of the declarative form",
-                    location=self.scope.program.location(statement),
-                    hint="loops over range or grid, if, assignments and stores are",
-                )
+            assert handler is not None, "check_statements lets no other statement through"
             result.extend(handler(self, statement))
         loc = self.scope.program.location(statements[0]) if statements else None
         return Seq(tuple(result), loc=loc)
 
     def _assign(self, statement: ast.Assign) -> list[Stmt]:
-        loc = self.scope.program.location(statement)
-        if len(statement.targets) != 1:
-            raise UnsupportedSyntaxError("assign to one name at a time", location=loc)
-        return [self._assign_to(statement.targets[0], statement.value, loc)]
+        return [self._assign_to(statement.targets[0], statement.value, self.scope.program.location(statement))]
 
     def _assign_to(self, target: ast.expr, value: ast.expr, loc: Location) -> Stmt:
         result = translate(value, self.scope)
         if isinstance(target, ast.Name):
             return self._set_scalar(target.id, result, loc)
-        if isinstance(target, ast.Subscript):
-            return self._set_element(target, result, loc)
-        raise UnsupportedSyntaxError("assign to a name or to a tensor's element", location=loc)
+        assert isinstance(target, ast.Subscript)
+        return self._set_element(target, result, loc)
 
     def _set_scalar(self, name: str, value: Expr, loc: Location) -> Stmt:
-        if name in self.scope.sizes or name in self.scope.tensors:
-            raise LanguageError(f"{name!r} is a size or a tensor and cannot be assigned", location=loc)
         stored = self.store_scalar(name, value, loc)
         if stored is not None:
             return stored
@@ -77,25 +66,19 @@ class Statements:
         return Let(variable, value, loc=loc)
 
     def _set_element(self, target: ast.Subscript, value: Expr, loc: Location) -> Stmt:
-        if isinstance(target.value, ast.Name) and target.value.id in self.scope.program.staged:
-            raise LanguageError(
-                f"{target.value.id} stages a tensor that is read; it cannot be written",
-                location=loc,
-                hint=f"write to {self.scope.program.staged[target.value.id][0]} itself",
-            )
         name, indices = translate_indices(target, self.scope)
         buffer = self.scope.tensors[name]
         return Store(buffer, indices, convert(value, buffer.dtype, loc), loc=loc)
 
     def _augmented(self, statement: ast.AugAssign) -> list[Stmt]:
         loc = self.scope.program.location(statement)
+        target = statement.target
         old: ast.expr
-        if isinstance(statement.target, ast.Name):
-            old = ast.Name(statement.target.id, ast.Load())
-        elif isinstance(statement.target, ast.Subscript):
-            old = ast.Subscript(statement.target.value, statement.target.slice, ast.Load())
+        if isinstance(target, ast.Name):
+            old = ast.Name(target.id, ast.Load())
         else:
-            raise UnsupportedSyntaxError("update a name or a tensor's element", location=loc)
+            assert isinstance(target, ast.Subscript)
+            old = ast.Subscript(target.value, target.slice, ast.Load())
         old = ast.copy_location(old, statement.target)
         combined = ast.copy_location(ast.BinOp(old, statement.op, statement.value), statement)
         return [self._assign_to(statement.target, combined, loc)]
@@ -131,14 +114,7 @@ class Statements:
             body = Seq((For(index, first, last, stride, body, loc=loc),), loc=loc)
         return list(body.stmts)
 
-    def _expression(self, statement: ast.Expr) -> list[Stmt]:
-        if isinstance(statement.value, ast.Constant):
-            return []
-        raise UnsupportedSyntaxError(
-            "an expression alone does nothing here", location=self.scope.program.location(statement)
-        )
-
-    def _pass(self, statement: ast.Pass) -> list[Stmt]:
+    def _nothing(self, statement: ast.Pass | ast.Expr) -> list[Stmt]:
         return []
 
     _HANDLERS: dict[type[ast.stmt], Callable[..., list[Stmt]]] = {  # noqa: RUF012
@@ -146,8 +122,8 @@ class Statements:
         ast.AugAssign: _augmented,
         ast.If: _if,
         ast.For: _for,
-        ast.Expr: _expression,
-        ast.Pass: _pass,
+        ast.Expr: _nothing,
+        ast.Pass: _nothing,
     }
 
 
@@ -177,6 +153,12 @@ def emit_sequential(builder: Builder, scope: Scope, statements: Sequence[ast.stm
 
 def loop_bounds(loop: Loop, scope: Scope) -> tuple[Expr, Expr, Expr]:
     """Start, stop and step of a loop.  Raises LanguageError where one is no integer."""
+    if loop.block_dim is not None:
+        raise LanguageError(
+            f"{loop.name} runs over a block, but its iterations are not independent of one another",
+            location=scope.program.location(loop.node.iter),
+            hint="index everything that is stored by it, or loop over range(size)",
+        )
     start: Expr = translate(loop.start, scope) if loop.start is not None else const(0)
     stop = translate(loop.stop, scope)
     step: Expr = translate(loop.step, scope) if loop.step is not None else const(1)
@@ -188,7 +170,11 @@ def loop_bounds(loop: Loop, scope: Scope) -> tuple[Expr, Expr, Expr]:
                 hint="use // for a quotient, or int(x)",
             )
     if isinstance(step, Const) and step.value == 0:
-        raise ArgumentValueError("the step of a loop cannot be 0", location=scope.program.location(loop.node.iter))
+        raise ArgumentValueError(
+            "the step of a loop cannot be 0",
+            location=scope.program.location(loop.node.iter),
+            hint="leave it out, or give one that is not 0",
+        )
     return start, stop, step
 
 
