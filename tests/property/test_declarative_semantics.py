@@ -176,7 +176,10 @@ def pattern(draw) -> list[str]:
         combine = draw(st.sampled_from(["s += {}", "s = max(s, {})", "s = min({}, s)"]))
         body = [f"s = {start}", "for j in range(N):", *local]
         names = Names(points.indices, frozenset("t"))
-        body.append("    " + combine.format(expression(draw, names)))
+        if draw(st.integers(0, 3)) == 0:
+            body += [f"    if {condition(draw, names)}:", f"        s += {expression(draw, names)}"]
+        else:
+            body.append("    " + combine.format(expression(draw, names)))
         if kind == 2:
             body += ["for j in range(N):", "    t = s - 1", f"    C[i, j] = {expression(draw, row)}"]
         body.append(f"R[i] = {draw(st.sampled_from(['s', 's % 5']))}")

@@ -282,3 +282,25 @@ def test_argmax_runs_as_plain_loops(target):
     np.testing.assert_array_equal(argmax(x, target=target), x.argmax(1))
     (note,) = argmax.notes(M=50, N=77)
     assert "no known pattern" in note
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_condition_around_the_sum(target):
+    @tilewright.kernel
+    def lower(X: float32[M, N], S: float32[M], C: int32[M]):
+        for i in range(M):
+            s = 1.0
+            count = 0
+            for j in range(N):
+                if j <= i and X[i, j] != 0:
+                    s += 1 / X[i, j]
+                    count += 1
+            S[i] = s
+            C[i] = count
+
+    x = np.random.default_rng(0).integers(-2, 3, (60, 70)).astype(np.float32)
+    s, count = lower(x, target=target)
+    seen = (np.tri(60, 70) > 0) & (x != 0)
+    np.testing.assert_array_equal(count, seen.sum(1))
+    np.testing.assert_allclose(s, 1 + np.divide(1, x, out=np.zeros_like(x), where=seen).sum(1), atol=1e-4)
+    assert lower.notes(M=60, N=70) == []

@@ -241,8 +241,11 @@ def match_reduction(program: Program, statement: ast.stmt, live: set[str]) -> Re
     updates: list[Update] = []
     for inner in loop.node.body:
         update = _match_update(inner)
+        masked = _match_masked(inner)
         if update is not None:
             updates.append(update)
+        elif masked is not None:
+            updates.extend(masked)
         elif isinstance(inner, ast.Assign) and _is_name(inner.targets):
             if updates:
                 return None
@@ -305,6 +308,21 @@ def rename(node: ast.expr, old: str, new: str) -> str:
 def tensor_reads(node: ast.expr) -> bool:
     """Whether an expression reads an element of a tensor."""
     return any(True for _ in subscripts([node]))
+
+
+def _match_masked(statement: ast.stmt) -> list[Update] | None:
+    """`if c: acc += x` as `acc += x if c else 0`."""
+    if not isinstance(statement, ast.If) or statement.orelse:
+        return None
+    updates = []
+    for inner in statement.body:
+        update = _match_update(inner)
+        if update is None or update.op != "sum":
+            return None
+        nothing = ast.copy_location(ast.Constant(0), inner)
+        value = ast.copy_location(ast.IfExp(statement.test, update.value, nothing), inner)
+        updates.append(Update(update.accumulator, "sum", value, inner))
+    return updates
 
 
 def lift_accumulation(program: Program, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
