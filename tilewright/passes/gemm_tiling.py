@@ -18,9 +18,10 @@ VECTORS = (2, 3, 4, 1)
 ACCUMULATORS = 8
 # A panel of B (all its k for the vectors of a micro-kernel) stays in the level 1 cache beside the passing A and C.
 PANEL_SHARE = 0.7
-# Two stages of A and B and the result stay in the level 2 cache.
-TILE_SHARE = 0.55
-# More k at a time than this gains nothing (measured: 128 to 256 are equal, 512 is slower).
+# The rows of A stay in the level 2 cache while the panels of B pass.  B and the result pass once for every stage and
+# may come from the level 3 cache (measured on a Zen 3 with 512 KiB: room for them too cost 30 % of the speed).
+ROWS_SHARE = 0.5
+# More k at a time than this gains nothing.
 LONGEST_K = 256
 # k steps in one iteration of the micro-kernel's loop; 1 to 8 are equal, 16 makes LLVM spill.
 K_UNROLL = 4
@@ -54,9 +55,7 @@ def longest_k(target: Target, dtype: DType, m: int, n: int) -> int:
     size = dtype.nbytes
     k = LONGEST_K
     panel = min(n, VECTORS[0] * target.lanes(dtype.bits))
-    while k > 32 and (
-        k * panel * size > PANEL_SHARE * level1 or (2 * k * (m + n) + m * n) * size > TILE_SHARE * level2
-    ):
+    while k > 32 and (k * panel * size > PANEL_SHARE * level1 or k * m * size > ROWS_SHARE * level2):
         k //= 2
     return k
 
@@ -67,8 +66,7 @@ def register_tiles(target: Target, dtype: DType, m: int, n: int, k: int) -> Regi
     total = -(-n // lanes)
     best: tuple[float, RegisterTiles] | None = None
     for vectors in VECTORS:
-        # One register for the broadcast element of A, `vectors` for B.
-        most_rows = (target.vector_registers - 1 - vectors) // vectors
+        most_rows = (target.vector_registers - _spare_registers(target) - vectors) // vectors
         panel_bytes = k * vectors * lanes * dtype.nbytes
         if (
             most_rows < 1
@@ -82,6 +80,11 @@ def register_tiles(target: Target, dtype: DType, m: int, n: int, k: int) -> Regi
             best = (cycles, tiles)
     assert best is not None
     return best[1]
+
+
+def _spare_registers(target: Target) -> int:
+    """Registers for elements of A and for copies: of many, LLVM uses some to load elements ahead, and spills without."""
+    return 1 if target.vector_registers <= 16 else 3
 
 
 def balanced(length: int, most: int) -> tuple[Strip, ...]:
