@@ -14,6 +14,7 @@ from tilewright.errors import ArgumentCountError, ArgumentOverlapError, Argument
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
 from tilewright.frontend.declarative.aliasing import may_share
 from tilewright.frontend.declarative.program import Finding, Schedule
+from tilewright.ir.printer import print_func
 from tilewright.language.tracebacks import strip
 from tilewright.runtime.compile import compile as compile_function
 from tilewright.runtime.kernel import Kernel
@@ -78,6 +79,11 @@ class DeclarativeKernel:
     def explain(self, **sizes: int) -> str:
         """What every loop becomes for given sizes, a line each in the order of the program."""
         return "\n".join(str(finding) for finding in self._findings(sizes))
+
+    @shows_the_user
+    def get_tile_source(self, **sizes: int) -> str:
+        """The tile program that the loops become for given sizes, as text."""
+        return print_func(self.template.build(self.template.check_sizes(sizes), self.schedule)[0])
 
     @shows_the_user
     def notes(self, **sizes: int) -> list[str]:
