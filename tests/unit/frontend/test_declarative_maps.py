@@ -267,3 +267,22 @@ def test_recognised_code_is_explained():
     first, second = stencil.explain(M=500, N=700).split("\n")
     assert "i, j: 500 × 700 independent iterations, in blocks of 16 × 512" in first
     assert "every point of the tile" in second
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_conditions_on_sizes_choose_while_compiling(target):
+    """What is not chosen is not looked at: index 5 does not exist for 3 columns; a negative bound is no iteration."""
+
+    @tilewright.kernel
+    def chosen(X: float32[M, N], Y: float32[M]):
+        for i in range(M):
+            if N > 5:
+                Y[i] = X[i, 5]
+            else:
+                Y[i] = X[i, 2] if N < 6 else X[i, 5]
+        for i in range(M - 9):
+            Y[i] = 0.0
+
+    for n in (3, 6):
+        x = np.arange(4 * n, dtype=np.float32).reshape(4, n)
+        np.testing.assert_array_equal(chosen(x, target=target), x[:, n - 1])

@@ -13,7 +13,7 @@ import tilewright
 from tilewright.ir.dtype import dtype as dtype_of
 from tilewright.ir.rewriter import walk
 from tilewright.ir.stmt import Reduce
-from tilewright.language import float16, float32, float64, int32, uint8
+from tilewright.language import float16, float32, float64, int32, int64, uint8
 
 TARGETS = ("cpu", "reference")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -304,3 +304,57 @@ def test_a_condition_around_the_sum(target):
     np.testing.assert_array_equal(count, seen.sum(1))
     np.testing.assert_allclose(s, 1 + np.divide(1, x, out=np.zeros_like(x), where=seen).sum(1), atol=1e-4)
     assert lower.notes(M=60, N=70) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_terms_whose_names_mean_something_else_are_computed_again(target):
+    """The same text with a local of its own, and after a store in the same iteration."""
+
+    @tilewright.kernel
+    def shadowed(X: float32[M, N], S: float32[M], Y: float32[M, N], Z: float32[M, N]):
+        for i in range(M):
+            t = 2.0
+            s = 0.0
+            for j in range(N):
+                s += X[i, j] * t
+            for j in range(N):
+                t = s
+                Y[i, j] = X[i, j] * t
+            t = 2.0
+            for j in range(N):
+                X[i, j] = 1.0
+                Z[i, j] = X[i, j] * t
+            S[i] = s
+
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    before = x.copy()
+    s, y, z = np.empty(3, np.float32), np.empty_like(x), np.empty_like(x)
+    shadowed(x, s, y, z, target=target)
+    np.testing.assert_array_equal(s, 2 * before.sum(1))
+    np.testing.assert_array_equal(y, before * s[:, None])
+    np.testing.assert_array_equal(z, np.full_like(x, 2))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_terms_of_another_dtype_are_computed_again(target):
+    """A wrapped int32 product added up in int64, a comparison that is counted."""
+
+    @tilewright.kernel
+    def widths(X: int32[M, N], S: int64[M], Y: float64[M, N], C: int32[M, N]):
+        for i in range(M):
+            s = int64(0)
+            count = 0
+            for j in range(N):
+                s += X[i, j] * X[i, j]
+                count += X[i, j] > 7
+            for j in range(N):
+                Y[i, j] = X[i, j] * X[i, j]
+                C[i, j] = count if X[i, j] > 7 and j > 0 else -(X[i, j] > 7)
+            S[i] = s
+
+    x = np.array([[65536, 3, 70000, 8]], np.int32)
+    s, y, c = widths(x, target=target)
+    squares = np.array([0, 9, 70000**2 - 2**32, 64])
+    np.testing.assert_array_equal(s, [squares.sum()])
+    np.testing.assert_array_equal(y, [squares])
+    np.testing.assert_array_equal(c, [[-1, 0, 3, 3]])

@@ -158,9 +158,13 @@ class NestEmitter:
 
     def _forget(self, statements: Sequence[ast.stmt]) -> None:
         """Drop saved values that read what `statements` changed."""
-        changed = set(recognise.assigned_names(statements))
-        changed |= {recognise.tensor_name(self.program, s) for s in recognise.subscripts(statements, stored=True)}
+        changed = self._changed(statements)
         self.saved = [s for s in self.saved if not s.reads & changed]
+
+    def _changed(self, statements: Sequence[ast.stmt]) -> set[str]:
+        """The scalars and tensors that statements assign or store to."""
+        stored = recognise.subscripts(statements, stored=True)
+        return {*recognise.assigned_names(statements), *(recognise.tensor_name(self.program, s) for s in stored)}
 
     def _point_scope(self) -> tuple[Scope, list[Var]]:
         """A scope for one point of the tile: the axes' indices, and the scalars kept in fragments."""
@@ -285,6 +289,8 @@ class NestEmitter:
         for buffer in kept:
             self.builder.emit(Alloc(buffer, loc=loc))
 
+        cast_terms: set[str] = set()  # buffers that hold a term in another dtype than its own
+
         def step(chunk_start: Expr | None, width: int) -> None:
             scope, local = self._point_scope()
             index, variable = self._row_index(scope, local, loop, extent, chunk_start)
@@ -292,7 +298,10 @@ class NestEmitter:
             stmts = list(translator.sequence(found.locals).stmts)
             for update, buffer in zip(found.updates, kept, strict=True):
                 place = self.program.location(update.node)
-                term = convert(translate(update.value, translator.scope), buffer.dtype, place)
+                value = translate(update.value, translator.scope)
+                if value.dtype is not buffer.dtype:
+                    cast_terms.add(buffer.name)
+                term = convert(value, buffer.dtype, place)
                 if chunk_start is not None and extent % width:
                     inside = binary("lt", index, extent, loc=place)
                     term = select(inside, term, _neutral(update.op, buffer.dtype), loc=place)
@@ -309,7 +318,7 @@ class NestEmitter:
         if extent <= FULL_ROW:
             for update, buffer in zip(found.updates, kept, strict=True):
                 reads = recognise.read_names([update.value])
-                if not reads & local_names:
+                if not reads & local_names and buffer.name not in cast_terms:
                     staged = {self.program.staged.get(n, (n, None))[0] for n in reads}
                     self.saved.append(Saved(update.value, loop.name, extent, buffer, (reads | staged) - {loop.name}))
 
@@ -321,8 +330,9 @@ class NestEmitter:
         index: Expr = variable if chunk_start is None else binary("add", chunk_start, variable)
         scope.names[loop.name] = lambda loc: index
         if chunk_start is None:
+            changed = self._changed(loop.node.body)
             for saved in self.saved:
-                if saved.extent == extent:
+                if saved.extent == extent and not saved.reads & changed:
                     key = recognise.rename(saved.value, saved.variable, loop.name)
                     scope.shared[key] = _saved_reader(saved.buffer, (*local, variable))
         return index, variable

@@ -294,8 +294,11 @@ def _boolean(node: Any, scope: Scope) -> Expr:
 
 def _conditional(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
+    test = condition(node.test, scope)
+    if isinstance(test, Const):
+        return translate(node.body if test.value else node.orelse, scope)
     first, second = balance(translate(node.body, scope), translate(node.orelse, scope))
-    return select(condition(node.test, scope), first, second, loc=loc)
+    return select(test, first, second, loc=loc)
 
 
 def _attribute(node: Any, scope: Scope) -> Expr:

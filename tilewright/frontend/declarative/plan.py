@@ -66,7 +66,7 @@ class NestPlan:
 
     def extent_of(self, loop: Loop) -> int:
         if loop.block_dim is None:
-            return evaluate_size(loop.stop, self.scope, "the bound of a parallel loop")
+            return max(0, evaluate_size(loop.stop, self.scope, "the bound of a parallel loop"))
         found: dict[int, str] = {}
         for store in recognise.subscripts([self.nest.node], stored=True):
             for position, entry in enumerate(recognise.index_entries(store)):

@@ -86,6 +86,8 @@ class Statements:
     def _if(self, statement: ast.If) -> list[Stmt]:
         loc = self.scope.program.location(statement)
         test = condition(statement.test, self.scope)
+        if isinstance(test, Const):
+            return list(self.sequence(statement.body if test.value else statement.orelse).stmts)
         branches = []
         for branch in (statement.body, statement.orelse):
             outer = self.scope
@@ -208,8 +210,10 @@ class _Types:
                     self.scope.names[loop.name] = variable_reader(Var(element, loop.name))
                 self.visit(statement.body)
             elif isinstance(statement, ast.If):
-                self.visit(statement.body)
-                self.visit(statement.orelse)
+                test = condition(statement.test, self.scope)
+                known = bool(test.value) if isinstance(test, Const) else None
+                self.visit(statement.body if known is not False else ())
+                self.visit(statement.orelse if known is not True else ())
             elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                 self.note(statement.targets[0].id, statement.value)
             elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
