@@ -105,7 +105,9 @@ def expression(draw, names: Names, depth: int = 2) -> str:
 
 
 def condition(draw, names: Names) -> str:
-    form = draw(st.sampled_from(["{} > {}", "{} <= {}", "{} != {}", "{} < {} and {} > 0", "not {} < {}", "{} > 0 or {}"]))
+    form = draw(
+        st.sampled_from(["{} > {}", "{} <= {}", "{} != {}", "{} < {} and {} > 0", "not {} < {}", "{} > 0 or {}"])
+    )
     return form.format(*(expression(draw, names, 1) for _ in range(4)))
 
 
@@ -169,10 +171,16 @@ def pattern(draw) -> list[str]:
         factors = draw(st.sampled_from(["A[i, k] * B[k, j]", "B[k, j] * A[i, k]", "A[i, k] * float32(B[k, j])"]))
         order = draw(st.sampled_from([["for i in range(M):", "for j in range(N):"], ["for i, j in grid(M, N):"]]))
         body = [f"s = {start}", "for k in range(K):", f"    s += {factors}"]
-        body.append(f"{draw(st.sampled_from(['C', 'D']))}[i, j] = {draw(st.sampled_from(['s', expression(draw, points)]))}")
+        body.append(
+            f"{draw(st.sampled_from(['C', 'D']))}[i, j] = {draw(st.sampled_from(['s', expression(draw, points)]))}"
+        )
     else:
         order = ["for i in range(M):"]
-        local = [f"    t = {expression(draw, Names(points.indices, frozenset()))}"] if draw(st.booleans()) else ["    t = 2"]
+        local = (
+            [f"    t = {expression(draw, Names(points.indices, frozenset()))}"]
+            if draw(st.booleans())
+            else ["    t = 2"]
+        )
         combine = draw(st.sampled_from(["s += {}", "s = max(s, {})", "s = min({}, s)"]))
         body = [f"s = {start}", "for j in range(N):", *local]
         names = Names(points.indices, frozenset("t"))
@@ -213,10 +221,10 @@ def arrays(sizes: dict[str, int], dtypes: tuple[str, str], seed: int) -> dict[st
 
 def build(body: str, dtypes: tuple[str, str]) -> object:
     """The body as a function in a file of its own."""
-    parameters = ", ".join(
-        f"{name}: {dtypes[name in WRITTEN]}[{', '.join(dims)}]" for name, dims in TENSORS.items()
+    parameters = ", ".join(f"{name}: {dtypes[name in WRITTEN]}[{', '.join(dims)}]" for name, dims in TENSORS.items())
+    text = (
+        "from __future__ import annotations\n" + f"def program({parameters}):\n" + "\n".join(indented(body.split("\n")))
     )
-    text = "from __future__ import annotations\n" + f"def program({parameters}):\n" + "\n".join(indented(body.split("\n")))
     file = f"<declarative {hash((body, dtypes))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"grid": python_grid, "float32": float}
@@ -224,7 +232,7 @@ def build(body: str, dtypes: tuple[str, str]) -> object:
     return space["program"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     programs(),
     st.fixed_dictionaries({"M": st.integers(1, 7), "N": st.integers(1, 7), "K": st.integers(1, 6)}),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 
 import numpy as np
 import pytest
@@ -144,6 +145,15 @@ def test_terms_that_are_used_again_are_computed_once():
     calls = [e for e in walk(function.body) if getattr(e, "name", "") == "exp"]
     assert len(calls) == 1
     assert sum(isinstance(s, Reduce) for s in walk(function.body)) == 2
+
+
+def test_rows_run_in_vectors_and_are_read_once():
+    """The lowered softmax: one load of X and one exponential, both of whole vectors."""
+    source = make(SOFTMAX, "float32").compile(M=64, N=1024, target="cpu").get_kernel_source()
+    loads = [line for line in source.split("\n") if " = X[" in line]
+    assert len(loads) == 1
+    assert re.search(r"float32x\d+ = X\[", loads[0])
+    assert len(re.findall(r"exp<float32x\d+>", source)) == source.count("exp<") == 1
 
 
 def test_terms_are_computed_again_where_an_operand_changed():

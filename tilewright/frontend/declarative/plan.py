@@ -17,7 +17,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import FLOAT32, INT32, INT64, Expr, const, promote
 
 MATMUL_TILE = (128, 128)
-ROW_TILE_ELEMENTS = 8192  # of a row band: fits a level-1 or level-2 cache together with what is derived from it
+ROW_TILE_ELEMENTS = 1024  # of a row band: single long rows stay in a level-1 cache, and the next one is prefetched
 POINT_TILE = (16, 512)
 FULL_ROW = 65536  # longer rows are worked off in chunks
 CHUNK = 4096
