@@ -16,6 +16,8 @@ LAYERS: dict[str, set[str]] = {
     "target": {"errors"},
     "ir": BASE,
     "language": BASE | {"ir"},
+    "layout": {"language"},
+    "dialect": BASE | {"ir", "language"},
     "frontend": BASE | {"ir", "language"},
     "analysis": BASE | {"ir"},
     "passes": BASE | {"ir", "analysis"},
@@ -28,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "autotune": BASE | {"ir", "runtime", "profiler"},
     "report": BASE | {"ir", "analysis", "targets", "compiler", "runtime", "profiler"},
     "cli": BASE | {"ir", "compiler", "targets", "runtime", "profiler", "autotune", "report"},
-    "__init__": BASE | {"ir", "language", "frontend", "runtime", "profiler", "autotune"},
+    "__init__": BASE | {"ir", "language", "layout", "dialect", "frontend", "runtime", "profiler", "autotune"},
 }
 # Of `targets`, everything above it sees the registry alone; the back-ends are its own business.
 PUBLIC_TARGETS = "tilewright.targets.registry"

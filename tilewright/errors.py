@@ -77,6 +77,10 @@ class AnnotationError(LanguageError):
     """A parameter's annotation is missing or not understood."""
 
 
+class UnknownNameError(LanguageError, AttributeError):
+    """The language has nothing of that name."""
+
+
 class SourceUnavailableError(LanguageError):
     """The Python source of a kernel function cannot be read."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any
@@ -54,6 +55,8 @@ class JitTemplate:
                 self._types = _annotated_in_signature(self)
         except Exception as error:
             strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
             raise
 
     @property
@@ -72,6 +75,8 @@ class JitTemplate:
             return self._build_eager(*args, **kwargs) if self.form == "eager" else self._build_lazy(*args, **kwargs)
         except Exception as error:
             strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
             raise
 
     def _build_lazy(self, *args: Any, **kwargs: Any) -> PrimFunc:

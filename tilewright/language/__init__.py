@@ -8,9 +8,11 @@ and the part of the surface that needs a GPU, which says so when it is called.
 
 from __future__ import annotations
 
+from difflib import get_close_matches as _get_close_matches
 from typing import Any
 
 from tilewright.errors import DTypeError
+from tilewright.errors import UnknownNameError as _UnknownNameError
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.language.allocate import *
 from tilewright.language.annotations import *
@@ -23,12 +25,14 @@ from tilewright.language.entry import *
 from tilewright.language.gemm import *
 from tilewright.language.gpu_only import GPU_ONLY as _GPU_ONLY
 from tilewright.language.gpu_only import GpuOnly as _GpuOnly
+from tilewright.language.im2col import *
 from tilewright.language.kernel import *
 from tilewright.language.layouts import *
 from tilewright.language.loops import *
 from tilewright.language.math import *
 from tilewright.language.reduce import *
 from tilewright.language.sizes import *
+from tilewright.source import caller_location as _caller_location
 
 Buffer = Tensor
 
@@ -39,4 +43,10 @@ def __getattr__(name: str) -> Any:
     try:
         return _dtype(name)
     except DTypeError:
-        raise AttributeError(f"the tile language has no {name!r}") from None
+        pass
+    near = _get_close_matches(name, [n for n in globals() if not n.startswith("_")], 3)
+    raise _UnknownNameError(
+        f"the tile language has no {name!r}",
+        location=_caller_location(),
+        hint=f"did you mean {' or '.join(f'T.{n}' for n in near)}?" if near else "",
+    )

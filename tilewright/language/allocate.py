@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import ArgumentValueError, DTypeError, KernelStructureError, ScopeError, ShapeError
 from tilewright.ir.builder import Builder
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import Buffer, Expr, Load, as_expr, binary, cast, const
-from tilewright.ir.stmt import Alias, Alloc, Fill, Store
-from tilewright.language.annotations import shape_tuple
-from tilewright.language.tensor import to_region
+from tilewright.ir.expr import Buffer, Load, as_expr, binary, cast
+from tilewright.ir.neutral import neutral_value
+from tilewright.ir.stmt import Alias, Alloc, Store
+from tilewright.language.annotations import Tensor, shape_tuple
+from tilewright.language.tensor import fill_region, refuse_in_parallel, to_region
 from tilewright.source import Location, caller_location
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _on_chip(what: str, shape: Any, of: Any, scope: str, reducer: str | None = N
     loc = caller_location()
     builder = Builder.current(what)
     builder.require_launch(what, loc)
+    if scope in ("shared", "fragment"):
+        _refuse_in_iteration(builder, what, loc)
     sizes = shape_tuple(shape)
     buffer = Buffer(scope, sizes, _element(of, what, loc), scope, reducer=reducer, loc=loc)
     known = buffer.const_shape()
@@ -61,6 +64,17 @@ def _on_chip(what: str, shape: Any, of: Any, scope: str, reducer: str | None = N
     builder.declare(buffer, scope)
     builder.emit(Alloc(buffer, loc=loc))
     return buffer
+
+
+def _refuse_in_iteration(builder: Builder, what: str, loc: Location | None) -> None:
+    loop = builder.innermost("parallel")
+    if loop is not None:
+        raise KernelStructureError(
+            f"{what} inside a T.Parallel loop{f' (line {loop.loc.line})' if loop.loc else ''}: the tile belongs to "
+            "the whole block",
+            location=loc,
+            hint="allocate it before the loop; T.alloc_local and T.alloc_var are an iteration's own",
+        )
 
 
 def _element(of: Any, what: str, loc: Location | None) -> DType:
@@ -157,22 +171,14 @@ def _reducer(value: Any, what: str) -> Buffer:
     return buffer
 
 
-def neutral(op: str, of: DType) -> Expr:
-    """The value that leaves `op` ("sum", "max", "min") unchanged."""
-    if op == "sum":
-        return const(0, of)
-    if of.is_float:
-        return const(-math.inf if op == "max" else math.inf, of)
-    low, high = of.int_range()
-    return const(low if op == "max" else high, of)
-
-
 def reducer_init(reducer: Any, value: Any = None) -> None:
     """Set every element to `value`, by default the neutral element of the reducer's operation."""
     loc = caller_location()
     buffer = _reducer(reducer, "reducer_init")
-    first = neutral(buffer.reducer or "sum", buffer.dtype) if value is None else as_expr(value, buffer.dtype, loc=loc)
-    Builder.current("reducer_init").emit(Fill(to_region(reducer), cast(first, buffer.dtype, loc=loc), loc=loc))
+    first = (
+        neutral_value(buffer.reducer or "sum", buffer.dtype) if value is None else as_expr(value, buffer.dtype, loc=loc)
+    )
+    fill_region("reducer_init", to_region(reducer), first)
 
 
 def reducer_update(element: Any, value: Any) -> None:
@@ -194,9 +200,11 @@ def finalize_reducer(reducer: Any, batch: int = 1) -> None:
     batch: how many elements a GPU combines at a time.
     """
     _reducer(reducer, "finalize_reducer")
-    if batch < 1:
-        raise ArgumentValueError(f"batch must be at least 1, got {batch}", location=caller_location())
-    Builder.current("finalize_reducer").require_launch("finalize_reducer")
+    if not isinstance(batch, int) or batch < 1:
+        raise ArgumentValueError(f"batch must be a positive integer, got {batch!r}", location=caller_location())
+    builder = Builder.current("finalize_reducer")
+    builder.require_launch("finalize_reducer")
+    refuse_in_parallel(builder, "finalize_reducer", caller_location())
 
 
 def view(src: Buffer, shape: Any = None, dtype: Any = None) -> Buffer:
@@ -223,6 +231,14 @@ def _view(what: str, src: Any, shape: Any, of: Any) -> Buffer:
         raise KernelStructureError(f"{what} must stand inside `with T.Kernel(...)`", location=loc)
     sizes = src.shape if shape is None else shape_tuple(shape)
     kind = src.dtype if of is None else _element(of, what, loc)
+    if kind.bits != src.dtype.bits and 4 in (kind.bits, src.dtype.bits):
+        raise DTypeError(
+            f"{what}: {src.name} holds {src.dtype}, and a view of 4-bit elements keeps their width, so not {kind}",
+            location=loc,
+            hint="pack and unpack with shifts and masks on elements",
+        )
+    if "handle" in (kind.kind, src.dtype.kind) and kind is not src.dtype:
+        raise DTypeError(f"{what}: pointers cannot be seen as {kind}", location=loc)
     result = Buffer(src.name, sizes, kind, src.scope, view_of=src, loc=loc)
     old, new = src.const_shape(), result.const_shape()
     if old is not None and new is not None and math.prod(old) * _bits(src.dtype) != math.prod(new) * _bits(kind):
@@ -234,6 +250,10 @@ def _view(what: str, src: Any, shape: Any, of: Any) -> Buffer:
     builder.declare(result, f"{src.name}_view")
     builder.emit(Alias(result, loc=loc))
     return result
+
+
+# `T.Tensor(shape, dtype, A.data)` is another way to write a view.
+Tensor.view = view
 
 
 def _bits(of: DType) -> int:

@@ -59,10 +59,15 @@ class TensorType:
 
 
 class _TensorAnnotation:
-    """`T.Tensor((M, K), dtype)` or `T.Tensor[[M, K], dtype]`: a row-major tensor parameter."""
+    """`T.Tensor((M, K), dtype)` or `T.Tensor[[M, K], dtype]`: a row-major tensor parameter.
 
-    def __call__(self, shape: Any, dtype: Any = "float32") -> TensorType:
-        return TensorType(shape, dtype)
+    Inside of a kernel `T.Tensor(shape, dtype, other.data)` names the storage of another tensor, as `T.view` does.
+    """
+
+    view: Any = None  # installed where views are made
+
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
+        return TensorType(shape, dtype) if data is None else self.view(data, shape, dtype)
 
     def __getitem__(self, key: Any) -> TensorType:
         if not isinstance(key, tuple) or len(key) != 2:

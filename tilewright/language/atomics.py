@@ -8,7 +8,7 @@ from tilewright.errors import ArgumentValueError, DTypeError, ShapeError
 from tilewright.ir.expr import Expr, as_expr, cast, const_int
 from tilewright.ir.stmt import Atomic, Region
 from tilewright.language.operands import begin, choice, describe, is_box, paired_regions, require_writable
-from tilewright.language.tensor import to_region
+from tilewright.language.tensor import refuse_in_parallel, to_region
 
 _ORDERS: dict[Any, str] = {
     None: "relaxed",
@@ -27,6 +27,7 @@ def _atomic(op: str, dst: Any, value: Any, memory_order: str | None, return_prev
     builder, loc = begin(what)
     order = choice(memory_order, _ORDERS, f"the memory order of {what}")
     if is_box(value) or (is_box(dst) and not _is_scalar(value)):
+        refuse_in_parallel(builder, what + " of a tile", loc)
         source, target = paired_regions(value, dst, what)
         _check(op, target, what)
         if return_prev:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,8 @@ def prim_func(func: Any = None) -> Any:
         return _HOOKS["prim_func"](func)
     except Exception as error:
         strip(error)
+        if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+            raise error
         raise
 
 
@@ -41,6 +44,8 @@ def macro(func: Any = None) -> Any:
         return _HOOKS["macro"](func)
     except Exception as error:
         strip(error)
+        if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+            raise error
         raise
 
 

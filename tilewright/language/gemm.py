@@ -9,7 +9,7 @@ from tilewright.errors import ArgumentValueError, DTypeError, ScopeError, ShapeE
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr
 from tilewright.ir.stmt import Gemm, Region
-from tilewright.language.operands import begin, describe, matrix, matrix_extents, same_size, size_text
+from tilewright.language.operands import begin_tile, describe, matrix, matrix_extents, same_size, size_text
 from tilewright.source import Location
 
 
@@ -41,7 +41,7 @@ def gemm(
     op(A) is M×K, op(B) is K×N, C is M×N; products and sums are done in C's dtype, float32 at least.
     Raises ShapeError, DTypeError or ScopeError with the shapes, dtypes and scopes of the operands.
     """
-    builder, loc = begin("T.gemm")
+    builder, loc = begin_tile("T.gemm")
     a, b, c = (matrix(v, f"operand {n} of T.gemm") for v, n in ((A, "A"), (B, "B"), (C, "C")))
     _check_scopes(a, b, c, loc)
     _check_shapes(a, b, c, transpose_A, transpose_B, loc)

@@ -86,7 +86,8 @@ class Kernel(Context):
             builder.fresh_var(name, INT64 if size.dtype.bits == 64 else INT32, self.loc)
             for name, size in zip(names, self.grid, strict=True)
         )
-        builder.frames.append(Frame("launch", self.loc, {"annotations": dict(self.hints)}))
+        around = (builder.frames[0].data or {}).get("annotations", {})
+        builder.frames.append(Frame("launch", self.loc, {"annotations": {**around, **dict(self.hints)}}))
         return self.vars if len(self.vars) > 1 else self.vars[0]
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
@@ -178,9 +179,19 @@ def annotate_min_blocks_per_sm(count: int) -> None:
 
 
 def annotate_restrict_buffers(*buffers: Buffer) -> None:
-    """Tensors that overlap no other argument, a hint."""
+    """Tensors that may share memory with one another, so that a target must not assume the opposite; a hint."""
+    builder = Builder.current("annotate_restrict_buffers")
     items = _buffer_map("annotate_restrict_buffers", dict.fromkeys(buffers))
-    _annotate("annotate_restrict_buffers", "restrict_buffers", tuple(b.name for b, _ in items))
+    for buffer, _ in items:
+        if buffer.scope != "global":
+            raise ScopeError(
+                f"annotate_restrict_buffers takes parameters, and {buffer.name} is in {buffer.scope} memory",
+                location=caller_location(),
+            )
+    # Before the kernels of a function it holds for all of them.
+    frame = builder.innermost("launch") or builder.frames[0]
+    frame.data = frame.data or {}
+    frame.data.setdefault("annotations", {})["may_overlap"] = tuple(b.name for b, _ in items)
 
 
 def annotate_pass_configs(configs: Mapping[str, Any]) -> None:

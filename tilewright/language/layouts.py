@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import ArgumentValueError, ShapeError
-from tilewright.ir.expr import INT32, Expr, Var, as_expr, const_int
+from tilewright.ir.expr import INT32, Buffer, Expr, Var, as_expr, const_int
 from tilewright.ir.printer import print_expr
 from tilewright.language.annotations import shape_tuple
 from tilewright.source import caller_location
@@ -75,6 +75,34 @@ class Fragment(Layout):
     def __repr__(self) -> str:
         index = ", ".join(map(print_expr, self.index))
         return f"Fragment({self.shape} -> thread {print_expr(self.thread)}, index {index}, replicate {self.replicate})"
+
+
+# Sixteen bytes are what a thread moves at once; eight such chunks are the row of all shared-memory banks.
+_CHUNK_BITS = 128
+_CHUNKS = 8
+
+
+def make_swizzled_layout(buffer: Any, k_major: bool = True, allow_pad: bool = True) -> Layout:
+    """The XOR swizzle of a matrix in shared memory: 16-byte chunks of row i are exchanged by i modulo their number.
+
+    Where the columns are no power of two of chunks the layout is the plain one.  k_major, allow_pad: hints.
+    Raises ShapeError for what is no matrix of known size.
+    """
+    loc = caller_location()
+    shape = buffer.const_shape() if isinstance(buffer, Buffer) else None
+    if shape is None or len(shape) < 2:
+        raise ShapeError(f"a swizzled layout is one of a matrix, not of {buffer!r}", location=loc)
+    width = max(_CHUNK_BITS // buffer.dtype.bits, 1)
+    chunks = shape[-1] // width
+    if chunks < 2 or chunks & (chunks - 1) or shape[-1] % width:
+        return Layout(shape, lambda *index: index)
+    mask = min(chunks, _CHUNKS) - 1
+
+    def forward(*index: Any) -> tuple[Any, ...]:
+        row, column = index[-2:]
+        return (*index[:-1], (column // width ^ (row & mask)) * width + column % width)
+
+    return Layout(shape, forward)
 
 
 __all__ = ["Fragment", "Layout"]

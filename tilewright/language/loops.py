@@ -192,15 +192,26 @@ class PersistentLoop(Loop):
         self.loop.close(builder)
 
 
-def serial(*bounds: Any, annotations: Any = None) -> ForLoop:
+def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: dict[str, Any] | None = None) -> ForLoop:
     """`for i in T.serial(stop | start, stop[, step])`: iterations one after the other; i is int32 (int64 for such bounds)."""
-    return ForLoop("serial", "T.serial", bounds, caller_location())
+    return ForLoop("serial", "T.serial", _bounds(start, stop, step), caller_location())
 
 
-def unroll(*bounds: Any, explicit: bool = False, unroll_factor: int | None = None, annotations: Any = None) -> ForLoop:
-    """A serial loop whose body is repeated in the code; bounds must be known while compiling (else ArgumentValueError)."""
+def unroll(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    *,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
+    annotations: dict[str, Any] | None = None,
+) -> ForLoop:
+    """A serial loop whose body is repeated in the code; bounds must be known while compiling (else ArgumentValueError).
+
+    explicit, unroll_factor: hints.
+    """
     loc = caller_location()
-    loop = ForLoop("unroll", "T.unroll", bounds, loc)
+    loop = ForLoop("unroll", "T.unroll", _bounds(start, stop, step), loc)
     if any(const_int(v) is None for v in (loop.start, loop.stop, loop.step)):
         raise ArgumentValueError(
             "T.unroll needs bounds that are known while compiling", location=loc, hint="use T.serial"
@@ -208,18 +219,21 @@ def unroll(*bounds: Any, explicit: bool = False, unroll_factor: int | None = Non
     return loop
 
 
-def vectorized(*bounds: Any, annotations: Any = None) -> ForLoop:
+def vectorized(start: Any, stop: Any = None, step: Any = None, *, annotations: dict[str, Any] | None = None) -> ForLoop:
     """A loop whose iterations are done together by vector instructions; they must not depend on one another."""
-    return ForLoop("vectorized", "T.vectorized", bounds, caller_location())
+    return ForLoop("vectorized", "T.vectorized", _bounds(start, stop, step), caller_location())
 
 
 def Pipelined(
-    *bounds: Any,
+    start: Any,
+    stop: Any = None,
     num_stages: int = 0,
     order: Sequence[int] | None = None,
     stage: Sequence[int] | None = None,
     sync: Any = None,
     group: Any = None,
+    *,
+    annotations: dict[str, Any] | None = None,
 ) -> ForLoop:
     """A serial loop whose copies run up to `num_stages` iterations ahead of the computation.
 
@@ -229,20 +243,40 @@ def Pipelined(
     loc = caller_location()
     if not isinstance(num_stages, int) or isinstance(num_stages, bool) or num_stages < 0:
         raise ArgumentValueError(f"num_stages must be 0 or a positive integer, got {num_stages!r}", location=loc)
-    placed = tuple(int(v) for v in order or ()), tuple(int(v) for v in stage or ())
+    placed = _places("order", order, loc), _places("stage", stage, loc)
     if placed[0] and placed[1] and len(placed[0]) != len(placed[1]):
         raise ArgumentValueError(
             f"order has {len(placed[0])} entries and stage {len(placed[1])}: one of each for a statement", location=loc
         )
+    bounds = _bounds(start, stop, None)
     return ForLoop("pipelined", "T.Pipelined", bounds, loc, num_stages=num_stages, order=placed[0], stage=placed[1])
 
 
+def _bounds(start: Any, stop: Any, step: Any) -> tuple[Any, ...]:
+    """The arguments of a loop as those of `range`."""
+    if stop is None:
+        return (start,) if step is None else (0, start, step)
+    return (start, stop) if step is None else (start, stop, step)
+
+
+def _places(what: str, given: Any, loc: Location | None) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, (list, tuple)) or not all(isinstance(v, int) for v in given):
+        raise ArgumentValueError(f"{what} of T.Pipelined is a list of integers, got {given!r}", location=loc)
+    return tuple(given)
+
+
 def Parallel(
-    *extents: Any, coalesced_width: int | None = None, loop_layout: Any = None, prefer_async: Any = None
+    *extents: Any,
+    coalesced_width: int | None = None,
+    loop_layout: Any = None,
+    prefer_async: bool | None = None,
+    annotations: dict[str, Any] | None = None,
 ) -> ParallelLoop:
     """`for i, j in T.Parallel(m, n)`: every point of the box, in any order; iterations must be independent.
 
-    coalesced_width, loop_layout, prefer_async: hints for how a GPU's threads share the box.
+    coalesced_width, loop_layout, prefer_async, annotations: hints for how a GPU's threads share the box.
     """
     return ParallelLoop(extents, caller_location())
 
@@ -252,12 +286,26 @@ def grid(*extents: Any) -> GridLoop:
     return GridLoop(extents, caller_location())
 
 
-def Persistent(domain: Any, wave_size: Any, index: Any, group_size: int = 8) -> PersistentLoop:
+def Persistent(
+    domain: Any,
+    wave_size: Any,
+    index: Any,
+    group_size: int | None = 8,
+    num_stages: int = 0,
+    *,
+    annotations: dict[str, Any] | None = None,
+) -> PersistentLoop:
     """`for bx, by in T.Persistent([m, n], wave_size, index)`: the tiles of a box, shared out among `wave_size` blocks.
 
-    index: this block's number, below wave_size.  group_size: how many neighbours of the last dimension come together.
+    index: this block's number, below wave_size.  group_size: how many neighbours of the last dimension come together
+    (None: 1).  num_stages: a hint.
     """
-    return PersistentLoop(domain, wave_size, index, group_size, caller_location())
+    return PersistentLoop(domain, wave_size, index, 1 if group_size is None else group_size, caller_location())
+
+
+Serial = serial
+Unroll = unroll
+Vectorized = vectorized
 
 
 def loop_break(loop: Loop, word: str, loc: Location | None) -> None:
@@ -277,6 +325,9 @@ __all__ = [
     "Parallel",
     "Persistent",
     "Pipelined",
+    "Serial",
+    "Unroll",
+    "Vectorized",
     "grid",
     "serial",
     "unroll",

@@ -179,9 +179,9 @@ max_nan = _two("max_nan", "The larger value, NaN when either is.")
 min_nan = _two("min_nan", "The smaller value, NaN when either is.")
 
 
-def clamp(x: Number, low: Number, high: Number) -> Any:
-    """x, but not below `low` and not above `high`."""
-    return min(max(x, low), high)
+def clamp(dst: Number, min_val: Number, max_val: Number) -> Any:
+    """`dst`, but not below `min_val` and not above `max_val`."""
+    return min(max(dst, min_val), max_val)
 
 
 def fma(x: Number, y: Number, z: Number) -> Expr:

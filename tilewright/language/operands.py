@@ -9,7 +9,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, const, const_int
 from tilewright.ir.stmt import Region
 from tilewright.language.linear import difference
-from tilewright.language.tensor import BufferSlice, head_address, to_region
+from tilewright.language.tensor import BufferSlice, head_address, refuse_in_parallel, to_region
 from tilewright.source import Location, caller_location
 
 _ONE = const(1)
@@ -20,6 +20,13 @@ def begin(what: str) -> tuple[Builder, Location | None]:
     loc = caller_location()
     builder = Builder.current(what)
     builder.require_launch(what, loc)
+    return builder, loc
+
+
+def begin_tile(what: str) -> tuple[Builder, Location | None]:
+    """`begin` for an operation of the whole block.  Raises KernelStructureError inside of T.Parallel too."""
+    builder, loc = begin(what)
+    refuse_in_parallel(builder, what, loc)
     return builder, loc
 
 
@@ -107,10 +114,22 @@ def require_writable(region: Region, what: str) -> Region:
     return region
 
 
-def require_rank(region: Region, rank: int, what: str) -> None:
-    """Raise ShapeError unless the region has `rank` extents that are not 1, or that many dimensions."""
-    if len(region.extents) != rank and len(squeezed(region)) != rank:
-        raise ShapeError(f"{what} needs {rank} dimensions, got {describe(region)}", location=caller_location())
+def require_disjoint(source: Region, target: Region, what: str) -> None:
+    """Raise ArgumentValueError where two boxes of one tensor are known to overlap without being the same."""
+    if source.buffer is not target.buffer:
+        return
+    offsets = [const_int(difference(b, a)) for a, b in zip(source.starts, target.starts, strict=True)]
+    sizes = [(const_int(a), const_int(b)) for a, b in zip(source.extents, target.extents, strict=True)]
+    overlap = all(
+        d is not None and a is not None and b is not None and -b < d < a
+        for d, (a, b) in zip(offsets, sizes, strict=True)
+    )
+    if overlap and any(offsets):
+        raise ArgumentValueError(
+            f"{what}: source and destination overlap in {source.buffer.name}",
+            location=caller_location(),
+            hint="go through another tile",
+        )
 
 
 def matrix(value: Any, what: str) -> Region:

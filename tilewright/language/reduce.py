@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import ArgumentValueError, DTypeError, ShapeError
@@ -9,6 +10,7 @@ from tilewright.ir.expr import BOOL, Buffer, Load, const_int
 from tilewright.ir.stmt import Alloc, Reduce, Region, Scan
 from tilewright.language.operands import (
     begin,
+    begin_tile,
     describe,
     require_same_extents,
     require_writable,
@@ -23,7 +25,7 @@ _INTEGER_OPS = ("bitand", "bitor", "bitxor")
 
 def _reduce(op: str, src: Any, dst: Any, dim: int, clear: bool, nan_propagate: bool = False) -> None:
     what = f"T.reduce_{op}"
-    builder, loc = begin(what)
+    builder, loc = begin_tile(what)
     source = to_region(src, f"source of {what}")
     target = require_writable(to_region(dst, f"destination of {what}"), what)
     position = _dimension(source, dim, what, loc)
@@ -55,65 +57,74 @@ def _dimension(region: Region, dim: int, what: str, loc: Location | None) -> int
     return dim % rank
 
 
-def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool = True) -> None:
+def reduce(
+    buffer: Any,
+    out: Any,
+    reduce_type: str,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: dict[str, Any] | None = None,
+) -> None:
     """Reduction by name: "sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"."""
     operations = ("sum", "max", "min", "abssum", "absmax", *_INTEGER_OPS)
     if reduce_type not in operations:
         raise ArgumentValueError(
             f"unknown reduction {reduce_type!r}", location=begin("T.reduce")[1], hint=f"known: {', '.join(operations)}"
         )
-    _reduce(reduce_type, buffer, out, dim, clear)
+    _reduce(reduce_type, buffer, out, dim, clear, nan_propagate)
 
 
-def reduce_sum(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
-    """out = sum over `dim`; joined with out's old value unless `clear`."""
-    _reduce("sum", buffer, out, dim, clear)
+def _reduction(op: str, purpose: str) -> Callable[..., None]:
+    def function(
+        buffer: Any,
+        out: Any,
+        dim: int = -1,
+        clear: bool = True,
+        batch: int = 1,
+        annotations: dict[str, Any] | None = None,
+    ) -> None:
+        _reduce(op, buffer, out, dim, clear)
+
+    function.__name__ = f"reduce_{op}"
+    function.__doc__ = f"out = {purpose} over `dim`; joined with out's old value unless `clear`.  batch: a hint."
+    return function
 
 
-def reduce_abssum(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
-    """out = sum of magnitudes over `dim`."""
-    _reduce("abssum", buffer, out, dim, clear)
+def _comparison(op: str, purpose: str) -> Callable[..., None]:
+    def function(
+        buffer: Any,
+        out: Any,
+        dim: int = -1,
+        clear: bool = True,
+        batch: int = 1,
+        nan_propagate: bool = False,
+        annotations: dict[str, Any] | None = None,
+    ) -> None:
+        _reduce(op, buffer, out, dim, clear, nan_propagate)
+
+    function.__name__ = f"reduce_{op}"
+    function.__doc__ = (
+        f"out = {purpose} over `dim`; joined with out's old value unless `clear`.\n\n"
+        "    NaN is left out unless `nan_propagate`.  batch: a hint.\n"
+    )
+    return function
 
 
-def reduce_max(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False
-) -> None:
-    """out = largest over `dim`; NaN is left out unless `nan_propagate`."""
-    _reduce("max", buffer, out, dim, clear, nan_propagate)
-
-
-def reduce_min(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False
-) -> None:
-    """out = smallest over `dim`; NaN is left out unless `nan_propagate`."""
-    _reduce("min", buffer, out, dim, clear, nan_propagate)
-
-
-def reduce_absmax(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False
-) -> None:
-    """out = largest magnitude over `dim`; NaN is left out unless `nan_propagate`."""
-    _reduce("absmax", buffer, out, dim, clear, nan_propagate)
-
-
-def reduce_bitand(buffer: Any, out: Any, dim: int = -1, clear: bool = True) -> None:
-    """out = bitwise and over `dim`."""
-    _reduce("bitand", buffer, out, dim, clear)
-
-
-def reduce_bitor(buffer: Any, out: Any, dim: int = -1, clear: bool = True) -> None:
-    """out = bitwise or over `dim`."""
-    _reduce("bitor", buffer, out, dim, clear)
-
-
-def reduce_bitxor(buffer: Any, out: Any, dim: int = -1, clear: bool = True) -> None:
-    """out = bitwise exclusive or over `dim`."""
-    _reduce("bitxor", buffer, out, dim, clear)
+reduce_sum = _reduction("sum", "sum")
+reduce_abssum = _reduction("abssum", "sum of magnitudes")
+reduce_max = _comparison("max", "largest")
+reduce_min = _comparison("min", "smallest")
+reduce_absmax = _comparison("absmax", "largest magnitude")
+reduce_bitand = _reduction("bitand", "bitwise and")
+reduce_bitor = _reduction("bitor", "bitwise or")
+reduce_bitxor = _reduction("bitxor", "bitwise exclusive or")
 
 
 def _whole_truth(op: str, buffer: Any) -> Load:
     """`any` or `all` over every element, dimension by dimension."""
-    builder, loc = begin(f"T.{op}_of")
+    builder, loc = begin_tile(f"T.{op}_of")
     source = to_region(buffer, f"operand of T.{op}_of")
     while True:
         shape = source.extents[:-1]
@@ -140,7 +151,7 @@ def all_of(buffer: Any) -> Load:
 
 def _scan(op: str, src: Any, dst: Any, dim: int, reverse: bool) -> None:
     what = f"T.cum{op}"
-    builder, loc = begin(what)
+    builder, loc = begin_tile(what)
     source = to_region(src, f"source of {what}")
     target = require_writable(source if dst is None else to_region(dst, f"destination of {what}"), what)
     require_same_extents(source, target, what)
@@ -150,12 +161,16 @@ def _scan(op: str, src: Any, dst: Any, dim: int, reverse: bool) -> None:
     builder.emit(Scan(op, source, target, position, bool(reverse), loc=loc))
 
 
-def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cumsum(
+    src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: dict[str, Any] | None = None
+) -> None:
     """dst[i] = sum of src[0..i] along `dim` (of src[i..] when `reverse`); in place when `dst` is left out."""
     _scan("sum", src, dst, dim, reverse)
 
 
-def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cummax(
+    src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: dict[str, Any] | None = None
+) -> None:
     """dst[i] = largest of src[0..i] along `dim` (of src[i..] when `reverse`); in place when `dst` is left out."""
     _scan("max", src, dst, dim, reverse)
 

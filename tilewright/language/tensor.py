@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import ArgumentValueError, DTypeError, ScopeError, ShapeError
+from tilewright.errors import ArgumentValueError, DTypeError, KernelStructureError, ScopeError, ShapeError
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_expr, cast, const, const_int
 from tilewright.ir.stmt import Fill, Region, Store
@@ -220,8 +220,36 @@ def store(buffer: Buffer, index: Any, value: Any) -> None:
         raise ShapeError(
             "a slice takes a scalar (every element is set to it)", location=loc, hint="T.copy(src, dst) copies a box"
         )
-    filled = cast(as_expr(value, buffer.dtype, loc=loc), buffer.dtype, loc=loc)
-    builder.emit(Fill(target.region(), filled, loc=loc))
+    fill_region(f"a store to a slice of {buffer.name}", target.region(), value)
+
+
+def refuse_in_parallel(builder: Builder, what: str, loc: Location | None) -> None:
+    """Raise KernelStructureError when a T.Parallel loop is open."""
+    loop = builder.innermost("parallel")
+    if loop is not None:
+        where = f" (line {loop.loc.line})" if loop.loc else ""
+        raise KernelStructureError(
+            f"{what} inside a T.Parallel loop{where}: it is an operation of the whole block, not of one iteration",
+            location=loc,
+            hint="put it before or after the loop, use T.serial instead of T.Parallel, or work on elements: "
+            "dst[i, j] = src[i, j]",
+        )
+
+
+def fill_region(what: str, target: Region, value: Any) -> None:
+    """Emit the fill of a box with a scalar, cast to its dtype.
+
+    Inside of T.Parallel only memory of the iteration itself can be filled, else KernelStructureError.
+    """
+    loc = caller_location()
+    builder = Builder.current(what)
+    builder.require_launch(what, loc)
+    element = target.buffer.dtype
+    if target.buffer.scope not in ("local", "var"):
+        refuse_in_parallel(builder, what, loc)
+    if element.kind == "handle":
+        raise DTypeError(f"{what} needs numbers, and {target.buffer.name} holds pointers", location=loc)
+    builder.emit(Fill(target, cast(as_expr(value, element, loc=loc), element, loc=loc), loc=loc))
 
 
 def _refuse_operator(self: Buffer | BufferSlice, *other: Any) -> Any:
@@ -238,5 +266,7 @@ for _name in (*_OPERATORS, *(f"r{op}" for op in _OPERATORS), "lt", "le", "gt", "
     for _class in (Buffer, BufferSlice):
         setattr(_class, f"__{_name}__", _refuse_operator)
 
+# `A.data` stands for the storage of A, in `T.Tensor(shape, dtype, A.data)`.
+setattr(Buffer, "data", property(lambda buffer: buffer))  # noqa: B010
 Buffer.getitem_hook = subscript
 Buffer.setitem_hook = store
