@@ -299,6 +299,12 @@ def test_declarative_is_the_explicit_kernel(kernel, size):
     assert renamed(declared) == renamed(written)
 
 
+def test_small_float32_kernel_is_the_explicit_one():
+    declared = of_dtype("float32", "float32").compile(M=128, N=128, K=32, target="cpu").get_kernel_source()
+    written = tilewright.compile(explicit(128, 128, 32), target="cpu").get_kernel_source()
+    assert renamed(declared) == renamed(written)
+
+
 def test_what_is_no_tile_gemm_is_still_right():
     """Products whose tile gemm would compute something else: mixed signs, wide sums of wrapped products, masks in the sum."""
 

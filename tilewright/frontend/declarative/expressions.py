@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.errors import LanguageError, ShapeError, UnsupportedSyntaxError
-from tilewright.frontend.declarative.literals import adapt, balance, convert, fold, fold_function, integer_power
+from tilewright.frontend.declarative.functions import ALIASES, FUNCTIONS
+from tilewright.frontend.declarative.literals import adapt, balance, combine, convert, fold_function, widen
 from tilewright.frontend.declarative.program import Program, call_name, foreign_function
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import (
@@ -204,30 +205,6 @@ def _subscript(node: Any, scope: Scope) -> Expr:
     return widen(value)
 
 
-def widen_dtype(element: DType) -> DType:
-    """The dtype in which elements of `element` are computed: float32 for narrow floats, int32 for narrow integers."""
-    if element.is_narrow_float:
-        return FLOAT32
-    return INT32 if element.is_int and element.bits < 32 else element
-
-
-def widen(value: Expr) -> Expr:
-    """A value in the dtype in which it is computed."""
-    return cast(value, widen_dtype(value.dtype), loc=value.loc)
-
-
-def combine(operation: str, left: Expr, right: Expr, loc: Location) -> Expr:
-    """`left operation right` with Python's meaning for bools, integer powers and literals."""
-    folded = fold(operation, left, right, loc)
-    if folded is not None:
-        return folded
-    left, right = balance(left, right)
-    if operation == "pow" and not left.dtype.is_float and not right.dtype.is_float:
-        base = cast(left, INT32, loc=loc) if left.dtype.is_bool else left
-        return integer_power(base, right, loc, lambda a, b: binary("mul", a, b, loc=loc))
-    return binary(operation, left, right, loc=loc)
-
-
 def _binary_operation(node: Any, scope: Scope) -> Expr:
     operation = _BINARY.get(type(node.op))
     loc = scope.program.location(node)
@@ -315,42 +292,6 @@ def _attribute(node: Any, scope: Scope) -> Expr:
     )
 
 
-def _extreme(operation: str) -> Callable[..., Expr]:
-    def build(*values: Expr, loc: Location) -> Expr:
-        result = values[0]
-        for value in values[1:]:
-            result = combine(operation, result, value, loc)
-        return result
-
-    return build
-
-
-def _relu(value: Expr, *, loc: Location) -> Expr:
-    return combine("max", value, const(0), loc)
-
-
-def _pow(base: Expr, exponent: Expr, *, loc: Location) -> Expr:
-    return combine("pow", base, exponent, loc)
-
-
-def _choose(test: Expr, on_true: Expr, on_false: Expr, *, loc: Location) -> Expr:
-    first, second = balance(on_true, on_false)
-    return select(test, first, second, loc=loc)
-
-
-_FUNCTIONS: dict[str, tuple[int | None, Callable[..., Expr]]] = {
-    "max": (None, _extreme("max")),
-    "maximum": (2, _extreme("max")),
-    "min": (None, _extreme("min")),
-    "minimum": (2, _extreme("min")),
-    "relu": (1, _relu),
-    "pow": (2, _pow),
-    "where": (3, _choose),
-    "if_then_else": (3, _choose),
-}
-_ALIASES = {"fabs": "abs", "rint": "round", "nearbyint": "round"}
-
-
 def _call(node: Any, scope: Scope) -> Expr:
     loc = scope.program.location(node)
     name = call_name(node)
@@ -377,12 +318,12 @@ def _call(node: Any, scope: Scope) -> Expr:
         _check_arity(name, 1, operands, loc)
         return _to_dtype(name, operands[0], element, scope, loc)
     arguments = [translate(argument, scope) for argument in operands]
-    function = _FUNCTIONS.get(name)
+    function = FUNCTIONS.get(name)
     if function is not None:
         arity, build = function
         _check_arity(name, arity, arguments, loc)
         return build(*arguments, loc=loc)
-    name = _ALIASES.get(name, name)
+    name = ALIASES.get(name, name)
     if name in INTRINSICS:
         _check_arity(name, INTRINSICS[name].arity, arguments, loc)
         folded = fold_function(name, arguments, loc)
@@ -394,7 +335,7 @@ def _call(node: Any, scope: Scope) -> Expr:
     raise LanguageError(
         f"function {name or '?'} is not known in a declarative kernel",
         location=loc,
-        hint=f"known: dtypes, {', '.join(sorted({*_FUNCTIONS, *INTRINSICS}))}",
+        hint=f"known: dtypes, {', '.join(sorted({*FUNCTIONS, *INTRINSICS}))}",
     )
 
 

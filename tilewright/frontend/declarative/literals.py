@@ -1,4 +1,4 @@
-"""Python numbers in declarative kernels: arithmetic on them is Python's own, and they adapt to what they meet.
+"""Arithmetic of declarative kernels: Python numbers compute as in Python, and adapt to what they meet.
 
 A literal, a size or a number of the module is a `Const`.  Operations on such numbers alone are done by Python in
 double precision and exact integers; where one meets a tensor's element it takes the element's dtype.
@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.errors import ArgumentValueError
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import INT32, Const, Expr, cast, const
+from tilewright.ir.expr import FLOAT32, INT32, Const, Expr, binary, cast, const
 from tilewright.source import Location
 
 FLOAT64 = dtype("float64")
@@ -134,3 +134,27 @@ def integer_power(base: Expr, exponent: Expr, loc: Location, multiply: Callable[
         if count:
             square = multiply(square, square)
     return result if result is not None else const(1, base.dtype, loc=loc)
+
+
+def widen_dtype(element: DType) -> DType:
+    """The dtype in which elements of `element` are computed: float32 for narrow floats, int32 for narrow integers."""
+    if element.is_narrow_float:
+        return FLOAT32
+    return INT32 if element.is_int and element.bits < 32 else element
+
+
+def widen(value: Expr) -> Expr:
+    """A value in the dtype in which it is computed."""
+    return cast(value, widen_dtype(value.dtype), loc=value.loc)
+
+
+def combine(operation: str, left: Expr, right: Expr, loc: Location) -> Expr:
+    """`left operation right` with Python's meaning for bools, integer powers and literals."""
+    folded = fold(operation, left, right, loc)
+    if folded is not None:
+        return folded
+    left, right = balance(left, right)
+    if operation == "pow" and not left.dtype.is_float and not right.dtype.is_float:
+        base = cast(left, INT32, loc=loc) if left.dtype.is_bool else left
+        return integer_power(base, right, loc, lambda a, b: binary("mul", a, b, loc=loc))
+    return binary(operation, left, right, loc=loc)

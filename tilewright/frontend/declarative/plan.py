@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import LanguageError
 from tilewright.frontend.declarative import recognise
-from tilewright.frontend.declarative.expressions import Scope, evaluate_size, literal_size, widen_dtype
+from tilewright.frontend.declarative.expressions import Scope, evaluate_size, literal_size
 from tilewright.frontend.declarative.flow import live_after
+from tilewright.frontend.declarative.literals import widen_dtype
 from tilewright.frontend.declarative.program import Loop, Schedule
 from tilewright.frontend.declarative.recognise import ContractionLoop, MapLoop, Nest, ReductionLoop
 from tilewright.frontend.declarative.statements import constant_reader, infer_types

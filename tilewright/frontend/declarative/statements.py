@@ -12,9 +12,8 @@ from tilewright.frontend.declarative.expressions import (
     translate,
     translate_indices,
     variable_reader,
-    widen_dtype,
 )
-from tilewright.frontend.declarative.literals import convert
+from tilewright.frontend.declarative.literals import convert, widen_dtype
 from tilewright.frontend.declarative.program import Loop, read_loops
 from tilewright.frontend.declarative.recognise import assigned_names
 from tilewright.ir.builder import Builder
