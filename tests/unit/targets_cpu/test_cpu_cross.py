@@ -63,14 +63,25 @@ def compiled(name, level):
 
 
 def inner_loops(listing):
-    """The instructions of every basic block that branches to itself."""
-    found = []
-    for block in re.split(r"^(?=\.?L?BB\d+_\d+:)", listing, flags=re.MULTILINE):
-        label = re.match(r"\.?L?BB\d+_\d+", block)
-        code = [line.strip() for line in block.splitlines()[1:] if re.match(r"\s+[a-z]", line)]
-        if label and any(re.search(rf"\s{re.escape(label[0])}$", line) for line in code):
-            found.append(code)
-    return found
+    """The instructions of every loop that has no loop inside, from a label to the jump back to it.
+
+    Stores that go lane by lane jump back and forth too, but on tested bits: among several blocks only a jump soon
+    after a comparison counts.
+    """
+    lines, at, spans = listing.splitlines(), {}, {}
+    for number, line in enumerate(lines):
+        label = re.match(r"\.?L?BB\d+_\d+(?=:)", line)
+        if label:
+            at[label[0]] = last = number
+        jump = re.match(r"\s+(?:j|b\.|cb)[a-z]+\s.*?(\.?L?BB\d+_\d+)$", line)
+        if jump and jump[1] in at:
+            compared = any(re.match(r"\s+(cmp|sub|add|inc|dec)", before) for before in lines[number - 8 : number])
+            if at[jump[1]] == last or compared:
+                spans[at[jump[1]]] = number
+    inner = [
+        (a, b) for a, b in spans.items() if not any(a <= c and d <= b for c, d in spans.items() if (c, d) != (a, b))
+    ]
+    return [[line.strip() for line in lines[a:b] if re.match(r"\s+[a-z]", line)] for a, b in inner]
 
 
 @pytest.mark.parametrize("level", ["neon", "sse2", "avx2", "avx512"])

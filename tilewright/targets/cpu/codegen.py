@@ -14,7 +14,7 @@ _CODE_MODEL = "small"
 # Register buffers and variables become SSA values; the emitter has already shared and hoisted what can be.
 # LLVM's pipelines take ten times as long for the same code, and "instruction_combine" moves single-use values to
 # the block of their use: accumulators then no longer fit into the registers.
-_PASSES = ("sroa", "simplify_cfg")
+_PASSES = ("always_inliner", "sroa", "simplify_cfg")
 
 
 @cache

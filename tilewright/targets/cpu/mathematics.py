@@ -11,7 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilewright.targets.cpu.values import Value, integer, real, suffix, to_float32, vector_type
+from tilewright.targets.cpu.exponentials import exp, exp2, exp10, expm1
+from tilewright.targets.cpu.float_lanes import (
+    LG2_HIGH,
+    LG2_LOW,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    Lanes,
+    any_lane,
+    float32_error,
+)
+from tilewright.targets.cpu.values import Value, real, suffix
 from tilewright.targets.cpu.writer import Writer
 
 _LIBRARY = frozenset("tan asin acos atan sinh cosh asinh acosh atanh atan2".split())  # noqa: SIM905
@@ -25,156 +36,6 @@ def emit(w: Writer, name: str, args: list[Value]) -> Value:
         return special(w, args[0]) if special is not None else w.libm(name, *args)
     function = _FLOAT.get(name)
     return function(w, *args) if function is not None else w.libm(f"{name}f", *args)
-
-
-class Lanes:
-    """Shorthand for float code on all lanes of `x`."""
-
-    def __init__(self, w: Writer, x: Value) -> None:
-        self.w = w
-        self.lanes = x.lanes
-
-    def real(self, number: float) -> Value:
-        return real(number, "float", self.lanes)
-
-    def int(self, number: int) -> Value:
-        return integer(number, 32, self.lanes)
-
-    def add(self, a: Value, b: Value) -> Value:
-        return self.w.bin("fadd", a, b)
-
-    def sub(self, a: Value, b: Value) -> Value:
-        return self.w.bin("fsub", a, b)
-
-    def mul(self, a: Value, b: Value) -> Value:
-        return self.w.bin("fmul", a, b)
-
-    def div(self, a: Value, b: Value) -> Value:
-        return self.w.bin("fdiv", a, b)
-
-    def mad(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c, fused where that is one instruction."""
-        return self.w.intrinsic("fmuladd", a, b, c)
-
-    def poly(self, x: Value, coefficients: tuple[float, ...]) -> Value:
-        """A polynomial, lowest coefficient first."""
-        result = self.real(coefficients[-1])
-        for coefficient in coefficients[-2::-1]:
-            result = self.mad(result, x, self.real(coefficient))
-        return result
-
-    def floats(self, bits: Value) -> Value:
-        return self.w.bitcast(bits, vector_type("float", self.lanes), self.lanes)
-
-    def magnitude(self, x: Value) -> Value:
-        return self.w.intrinsic("fabs", x)
-
-    def clamp(self, x: Value, low: float, high: float) -> Value:
-        """x held in [low, high]; NaN stays."""
-        w = self.w
-        x = w.select(w.fcmp("ogt", x, self.real(high)), self.real(high), x)
-        return w.select(w.fcmp("olt", x, self.real(low)), self.real(low), x)
-
-    def pick(self, condition: Value, a: Value, b: Value) -> Value:
-        return self.w.select(condition, a, b)
-
-    def test(self, predicate: str, x: Value, number: float) -> Value:
-        return self.w.fcmp(predicate, x, self.real(number))
-
-    def nearest(self, x: Value, factor: float) -> tuple[Value, Value]:
-        """x * factor rounded to a whole number below 2^22 in magnitude, as a float and as an integer."""
-        shifted = self.mad(x, self.real(factor), self.real(_ROUNDING))
-        whole = self.sub(shifted, self.real(_ROUNDING))
-        return whole, self.w.bin("sub", self.w.as_bits(shifted), self.int(_ROUNDING_BITS))
-
-
-_ROUNDING = 1.5 * 2.0**23
-"""Added to a float below 2^22 it leaves a whole number in the mantissa."""
-_ROUNDING_BITS = 0x4B400000
-
-# --- exponentials -----------------------------------------------------------------------------------------
-
-_LOG2_E = math.log2(math.e)
-# ln 2 in two parts, the first of 9 bits so that its product with an exponent is exact (Cody and Waite).
-_LN2_HIGH, _LN2_LOW = 355 / 512, math.log(2) - 355 / 512
-_LN2 = math.log(2)
-# log10 2 likewise.
-_LG2_HIGH, _LG2_LOW = 77 / 256, math.log10(2) - 77 / 256
-
-# (exp r - 1 - r) / r^2 on |r| <= ln 2 / 2; relative error of exp 3e-9.
-_EXP = (0.4999999403953552, 0.1666652113199234, 0.04166826233267784, 0.00836867094039917, 0.0013821041211485863)
-
-
-def _exp_minus_1(f: Lanes, r: Value) -> Value:
-    """exp r - 1 for |r| <= ln 2 / 2."""
-    return f.mad(f.mul(r, r), f.poly(r, _EXP), r)
-
-
-def _scaled(w: Writer, p: Value, whole: Value, exponent: Value) -> Value:
-    """p * 2^exponent, rounded once also where the result is subnormal; `whole` is the exponent as a float."""
-    if w.facts.avx512 and p.lanes in (4, 8, 16):
-        return _scale_instruction(w, p, whole)
-    f = Lanes(w, p)
-    biased = w.bin("add", exponent, f.int(2 * 127))  # the biases of both factors; never negative
-    half = w.bin("lshr", biased, f.int(1))
-    for part in (half, w.bin("sub", biased, half)):
-        p = f.mul(p, f.floats(w.bin("shl", part, f.int(23))))
-    return p
-
-
-def _scale_instruction(w: Writer, p: Value, whole: Value) -> Value:
-    bits = 32 * p.lanes
-    mask = "i16" if p.lanes == 16 else "i8"
-    name = f"llvm.x86.avx512.mask.scalef.ps.{bits}"
-    extra = [integer(-1, int(mask[1:]))] + ([integer(4, 32)] if p.lanes == 16 else [])  # all lanes, default rounding
-    arguments = [p, whole, p, *extra]
-    w.module.declare(name, p.type, tuple([a.type for a in arguments]))
-    return w.call(name, p.type, p.lanes, *arguments)
-
-
-def exp(w: Writer, x: Value) -> Value:
-    f = Lanes(w, x)
-    x = f.clamp(x, -104.5, 89.0)  # beyond: 0 and infinity
-    whole, exponent = f.nearest(x, _LOG2_E)
-    r = f.mad(whole, f.real(-_LN2_HIGH), x)
-    r = f.mad(whole, f.real(-_LN2_LOW), r)
-    return _scaled(w, f.add(_exp_minus_1(f, r), f.real(1.0)), whole, exponent)
-
-
-def exp2(w: Writer, x: Value) -> Value:
-    f = Lanes(w, x)
-    x = f.clamp(x, -151.0, 129.0)
-    whole, exponent = f.nearest(x, 1.0)
-    r = f.mul(f.sub(x, whole), f.real(_LN2))
-    return _scaled(w, f.add(_exp_minus_1(f, r), f.real(1.0)), whole, exponent)
-
-
-def exp10(w: Writer, x: Value) -> Value:
-    f = Lanes(w, x)
-    x = f.clamp(x, -45.5, 39.0)
-    whole, exponent = f.nearest(x, math.log2(10))
-    r = f.mad(whole, f.real(-_LG2_HIGH), x)
-    r = f.mad(whole, f.real(-_LG2_LOW), r)
-    high = math.log(10) - _float32_error(math.log(10))
-    r = f.mad(r, f.real(high), f.mul(r, f.real(math.log(10) - high)))
-    return _scaled(w, f.add(_exp_minus_1(f, r), f.real(1.0)), whole, exponent)
-
-
-def _float32_error(number: float) -> float:
-    return number - to_float32(number)
-
-
-def expm1(w: Writer, x: Value) -> Value:
-    f = Lanes(w, x)
-    given = x
-    x = f.clamp(x, -30.0, 89.0)
-    whole, exponent = f.nearest(x, _LOG2_E)
-    r = f.mad(whole, f.real(-_LN2_HIGH), x)
-    r = f.mad(whole, f.real(-_LN2_LOW), r)
-    # 2^n (exp r - 1) + (2^n - 1), at half its size so that the largest exponent does not overflow.
-    power = f.floats(w.bin("shl", w.bin("add", exponent, f.int(126)), f.int(23)))
-    result = f.mad(_exp_minus_1(f, r), power, f.sub(power, f.real(0.5)))
-    return f.pick(f.test("oeq", given, 0.0), given, f.add(result, result))
 
 
 def sigmoid(w: Writer, x: Value) -> Value:
@@ -273,15 +134,15 @@ def _log_ends(f: Lanes, x: Value, result: Value) -> Value:
 def log(w: Writer, x: Value) -> Value:
     f = Lanes(w, x)
     mantissa, exponent = _split(f, x)
-    low = f.mad(exponent, f.real(_LN2_LOW), f.add(mantissa, _log_tail(f, mantissa)))
-    return _log_ends(f, x, f.mad(exponent, f.real(_LN2_HIGH), low))
+    low = f.mad(exponent, f.real(LN2_LOW), f.add(mantissa, _log_tail(f, mantissa)))
+    return _log_ends(f, x, f.mad(exponent, f.real(LN2_HIGH), low))
 
 
 def _log_in_base(w: Writer, x: Value, factor: float, unit_high: float, unit_low: float) -> Value:
     """log(mantissa) * factor + exponent * (unit_high + unit_low)."""
     f = Lanes(w, x)
     mantissa, exponent = _split(f, x)
-    low = f.mad(_log_tail(f, mantissa), f.real(factor), f.mul(mantissa, f.real(_float32_error(factor))))
+    low = f.mad(_log_tail(f, mantissa), f.real(factor), f.mul(mantissa, f.real(float32_error(factor))))
     if unit_low:
         low = f.mad(exponent, f.real(unit_low), low)
     low = f.mad(mantissa, f.real(factor), low)
@@ -289,11 +150,11 @@ def _log_in_base(w: Writer, x: Value, factor: float, unit_high: float, unit_low:
 
 
 def log2(w: Writer, x: Value) -> Value:
-    return _log_in_base(w, x, _LOG2_E, 1.0, 0.0)
+    return _log_in_base(w, x, LOG2_E, 1.0, 0.0)
 
 
 def log10(w: Writer, x: Value) -> Value:
-    return _log_in_base(w, x, math.log10(math.e), _LG2_HIGH, _LG2_LOW)
+    return _log_in_base(w, x, math.log10(math.e), LG2_HIGH, LG2_LOW)
 
 
 def log1p(w: Writer, x: Value) -> Value:
@@ -307,7 +168,7 @@ def log1p(w: Writer, x: Value) -> Value:
     near = f.test("olt", f.magnitude(exponent), 24.0)
     mantissa = f.pick(near, exact, rounded)
     result = f.add(mantissa, _log_tail(f, mantissa))
-    result = f.mad(exponent, f.real(_LN2_HIGH), f.mad(exponent, f.real(_LN2_LOW), result))
+    result = f.mad(exponent, f.real(LN2_HIGH), f.mad(exponent, f.real(LN2_LOW), result))
     return f.pick(f.test("oeq", x, 0.0), x, _log_ends(f, total, result))
 
 
@@ -350,21 +211,13 @@ def _circular_body(w: Writer, name: str, x: Value) -> None:
     result = _reduced_circular(w, f, name, x)
     size = f.magnitude(x)
     large = w.bin("and", f.test("oge", size, _REDUCED), f.test("one", size, _INFINITY))
-    w.emit(f"br i1 {_any(w, large).text}, label %large, label %small, !prof {w.module.unlikely()}")
+    w.emit(f"br i1 {any_lane(w, large).text}, label %large, label %small, !prof {w.module.unlikely()}")
     w.place("small")
     w.emit(f"ret {result.operand}")
     w.place("large")
     # Only the lanes that need it pay; the others are given 0.
     exact = w.libm(f"{name}f", f.pick(large, x, f.real(0.0)))
     w.emit(f"ret {f.pick(large, exact, result).operand}")
-
-
-def _any(w: Writer, mask: Value) -> Value:
-    if mask.lanes == 1:
-        return mask
-    name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
-    w.module.declare(name, "i1", (mask.type,))
-    return w.call(name, "i1", 1, mask)
 
 
 def _reduced_circular(w: Writer, f: Lanes, name: str, x: Value) -> Value:
