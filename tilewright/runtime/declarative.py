@@ -13,7 +13,8 @@ import numpy as np
 from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError, TilewrightError
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
 from tilewright.frontend.declarative.aliasing import may_share
-from tilewright.frontend.declarative.program import Finding, Schedule
+from tilewright.frontend.declarative.findings import Finding
+from tilewright.frontend.declarative.program import Schedule
 from tilewright.ir.printer import print_func
 from tilewright.language.tracebacks import strip
 from tilewright.runtime.compile import compile as compile_function

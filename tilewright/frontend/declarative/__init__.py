@@ -27,8 +27,9 @@ from tilewright.frontend.declarative.body import check_extents, check_written, r
 from tilewright.frontend.declarative.check import check_names, check_statements
 from tilewright.frontend.declarative.emit import NestEmitter
 from tilewright.frontend.declarative.expressions import Scope, evaluate_size, variable_reader
+from tilewright.frontend.declarative.findings import Finding
 from tilewright.frontend.declarative.flow import flow_of
-from tilewright.frontend.declarative.program import Finding, Parameter, Program, Schedule, parse_signature
+from tilewright.frontend.declarative.program import Parameter, Program, Schedule, parse_signature
 from tilewright.frontend.declarative.statements import emit_sequential
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import INT32, Buffer, Var, const

@@ -14,6 +14,7 @@ from tilewright.frontend.declarative.expressions import (
     literal_size,
     translate,
 )
+from tilewright.frontend.declarative.findings import Finding, axes_text, contraction_text, map_text, reduction_text
 from tilewright.frontend.declarative.literals import convert
 from tilewright.frontend.declarative.plan import (
     CHUNK,
@@ -23,7 +24,7 @@ from tilewright.frontend.declarative.plan import (
     index_dtype,
     round_up,
 )
-from tilewright.frontend.declarative.program import Finding, Loop, Schedule
+from tilewright.frontend.declarative.program import Loop, Schedule
 from tilewright.frontend.declarative.recognise import ContractionLoop, MapLoop, Nest, ReductionLoop
 from tilewright.frontend.declarative.statements import Statements, element_reader
 from tilewright.ir.builder import Builder
@@ -91,7 +92,8 @@ class NestEmitter:
     def emit(self) -> None:
         """Append the launch to the builder."""
         loc = self.program.location(self.nest.node)
-        self._report_axes()
+        if not isinstance(self.nest.node.iter, ast.Constant):  # which says that the statements run once
+            self._report(self.nest.node, axes_text(self.axes))
         grid, block_vars = self._grid(loc)
         with self.builder.scope("launch", loc=loc) as frame:
             self._allocate_scalars(loc)
@@ -100,15 +102,6 @@ class NestEmitter:
 
     def _report(self, node: ast.stmt, text: str, *, plain: bool = False) -> None:
         self.findings.append(Finding(node.lineno, text, plain))
-
-    def _report_axes(self) -> None:
-        """What the blocks are; nothing for statements that run once."""
-        if isinstance(self.nest.node.iter, ast.Constant):
-            return
-        names = ", ".join(axis.loop.name for axis in self.axes)
-        extents = " × ".join(str(axis.extent) for axis in self.axes)
-        tiles = " × ".join(str(axis.tile) for axis in self.axes)
-        self._report(self.nest.node, f"{names}: {extents} independent iterations, in blocks of {tiles}")
 
     def _grid(self, loc: Location) -> tuple[tuple[Expr, ...], tuple[Var, ...]]:
         """Grid and block variables: the last axis is x, the one before y, all others share z."""
@@ -271,8 +264,7 @@ class NestEmitter:
         loop = found.loop
         extent = self.plan.row_extent(loop) or 0
         loc = self.program.location(loop.node)
-        what = ", ".join(f"{update.accumulator} ({update.op})" for update in found.updates)
-        self._report(loop.node, f"{loop.name}: a reduction of {extent} to {what}{_chunked(extent)}")
+        self._report(loop.node, reduction_text(found, extent))
         kept = []
         for update in found.updates:
             shape = (*self._extents(), const(min(extent, CHUNK) if extent > FULL_ROW else extent))
@@ -354,7 +346,7 @@ class NestEmitter:
         loop = found.loop
         extent = self.plan.row_extent(loop) or 0
         loc = self.program.location(loop.node)
-        self._report(loop.node, f"{loop.name}: a parallel loop over {extent}{_chunked(extent)}")
+        self._report(loop.node, map_text(loop.name, extent))
         if extent == 0:
             return
 
@@ -406,24 +398,15 @@ class NestEmitter:
             )
         for buffer, _ in staged.values():
             self.builder.emit(Alloc(buffer, loc=loc))
-        self._report_contraction(found, [buffer for buffer, _ in staged.values()], extent, step)
+        element = self.types[found.products[0].accumulator]
+        buffers = [buffer for buffer, _ in staged.values()]
+        self._report(loop.node, contraction_text(found, element, buffers, extent, step))
         copies: list[Stmt] = [Copy(region, whole(buffer), loc=loc) for buffer, region in staged.values()]
         body = Seq((*copies, *gemms), loc=loc)
         stop = const(ceil_div(extent, step), variable.dtype)
         zero, one = const(0, variable.dtype), const(1, variable.dtype)
         self.builder.emit(
             For(variable, zero, stop, one, body, kind="pipelined", num_stages=self.schedule.stages, loc=loc)
-        )
-
-    def _report_contraction(self, found: ContractionLoop, staged: list[Buffer], extent: int, step: int) -> None:
-        buffers = ", ".join(
-            f"{b.name} {b.dtype}[{', '.join(str(literal_size(size)) for size in b.shape)}]" for b in staged
-        )
-        into = ", ".join(dict.fromkeys(product.accumulator for product in found.products))
-        self._report(
-            found.loop.node,
-            f"{found.loop.name}: a contraction of {extent} to {into} ({self.types[found.products[0].accumulator]}), "
-            f"a tile gemm in steps of {step}; staged: {buffers}",
         )
 
     def _k_first(self, operand: ast.Subscript, k: str) -> bool:
@@ -453,10 +436,6 @@ class NestEmitter:
                 shape.append(const(axis.tile))
         buffer = Buffer(self.builder.unique_name(f"{tensor.name}_shared"), tuple(shape), element, "shared", loc=loc)
         return buffer, Region(tensor, tuple(starts), tuple(extents), loc=loc)
-
-
-def _chunked(extent: int) -> str:
-    return f", in chunks of {CHUNK}" if extent > FULL_ROW else ""
 
 
 def whole(buffer: Buffer) -> Region:

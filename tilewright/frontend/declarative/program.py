@@ -59,18 +59,6 @@ class Loop:
     node: ast.For
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was made of a loop or statement.  plain: no pattern was recognised, it runs as it stands."""
-
-    line: int
-    text: str
-    plain: bool = False
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.text}"
-
-
 @dataclass
 class Program:
     """A parsed declarative function."""
