@@ -232,7 +232,7 @@ def build(body: str, dtypes: tuple[str, str]) -> object:
     return space["program"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     programs(),
     st.fixed_dictionaries({"M": st.integers(1, 7), "N": st.integers(1, 7), "K": st.integers(1, 6)}),
