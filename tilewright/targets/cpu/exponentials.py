@@ -111,9 +111,6 @@ def _guarded(
     if full not in module.internal:
         module.internal[full] = None
         argument = Value("%x", x.type, x.lanes)
-        slow = Writer(module, f"define internal {x.type} @{full}.any({x.type} %x) cold noinline nounwind memory(none)")
-        slow.emit(f"ret {_everywhere(slow, argument, ends, parts).operand}")
-        slow.finish()
         fast = Writer(module, f"define internal {x.type} @{full}({x.type} %x) alwaysinline nounwind memory(none)")
         f = Lanes(fast, argument)
         p, _, shifted = parts(f, argument)
@@ -123,7 +120,7 @@ def _guarded(
         fast.place("near")
         fast.emit(f"ret {result.operand}")
         fast.place("far")
-        fast.emit(f"ret {fast.call(f'{full}.any', x.type, x.lanes, argument).operand}")
+        fast.emit(f"ret {_everywhere(fast, argument, ends, parts).operand}")
         fast.finish()
     return w.call(full, x.type, x.lanes, x)
 
