@@ -340,7 +340,7 @@ ARGUMENTS = [
         "T.get_thread_binding is not supported",
     ),
     ("x = T.alloc_barrier(128)", "    ^^^^^^^^^^^^^^^^^^^^", errors.UnsupportedOnTargetError, "T.alloc_barrier"),
-    ("v = T.alloc_var('float32', A)", "    ^^^^^^^^^^^^^^^^^^^^^^^^^", errors.DTypeError, "not Buffer"),
+    ("v = T.alloc_var('float32', A)", "    ^^^^^^^^^^^^^^^^^^^^^^^^^", errors.DTypeError, "not the tensor A"),
 ]
 
 

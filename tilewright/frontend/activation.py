@@ -29,7 +29,7 @@ from tilewright.ir.expr import Buffer, Const, Expr, Load, Var, as_bool, as_expr,
 from tilewright.ir.stmt import Assert, Break, Continue, Let, Store
 from tilewright.language.allocate import is_fresh
 from tilewright.language.loops import Loop, loop_break, serial
-from tilewright.language.tensor import BufferSlice, shape_of
+from tilewright.language.tensor import BufferSlice, element_value, shape_of
 from tilewright.source import caller_location
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -175,7 +175,7 @@ class Activation:
         loc = caller_location()
         if type(value) is Dead:
             refuse_dead(value)
-        stored = cast(_number(value, target.dtype), target.dtype, loc=loc)
+        stored = element_value(_number(value, target.dtype), target.buffer, loc)
         self.builder.emit(Store(target.buffer, target.indices, stored, loc=loc))
 
     # --- assignment --------------------------------------------------------------------------
@@ -237,6 +237,11 @@ class Activation:
 
     def setattr(self, owner: Any, name: str, value: Any) -> None:
         """`owner.name = value`."""
+        if isinstance(owner, (Buffer, BufferSlice, Expr)):
+            raise UnsupportedSyntaxError(
+                f"the attribute {name!r} of a {'run-time value' if isinstance(owner, Expr) else 'tensor'} cannot be set",
+                location=caller_location(),
+            )
         old = getattr(owner, name, None)
         if is_variable(old) and not is_fresh(value, self.builder):
             self.store_reference(old, value)

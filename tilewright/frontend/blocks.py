@@ -18,7 +18,7 @@ from tilewright.ir.expr import Buffer, Expr, as_bool, const
 from tilewright.ir.stmt import If, Seq, While
 from tilewright.language.kernel import Context
 from tilewright.language.loops import Loop
-from tilewright.source import Location
+from tilewright.source import Location, caller_location
 
 if TYPE_CHECKING:
     from tilewright.frontend.activation import Activation
@@ -134,7 +134,14 @@ class PythonLoop(_Block):
 
     def __init__(self, activation: Activation, iterable: Any) -> None:
         super().__init__(activation, None)
-        self.values: Iterator[Any] = iter(iterable)
+        try:
+            self.values: Iterator[Any] = iter(iterable)
+        except TypeError:
+            raise UnsupportedSyntaxError(
+                f"a `for` statement cannot go over {type(iterable).__name__} {iterable!r}",
+                location=caller_location(),
+                hint="use range(n), T.serial(n), T.Parallel(m, n) or a Python sequence",
+            ) from None
         self.depth = len(activation.loops)
         activation.loops.append(self)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.errors import KernelStructureError, LanguageError, ScopeError
 from tilewright.frontend.activation import Activation
+from tilewright.frontend.calls import explained_calls
 from tilewright.frontend.liveness import check_names
 from tilewright.frontend.parameters import (
     evaluate,
@@ -86,7 +87,8 @@ def run(
     bound.apply_defaults()
     body = rewritten.function(func, activation)
     with builder.activate():
-        result = body(*bound.args, **bound.kwargs)
+        with explained_calls():
+            result = body(*bound.args, **bound.kwargs)
         if params is not None:
             builder.params[:] = params()
         return finish(builder, result, rewritten.source.location(rewritten.source.tree))
@@ -107,6 +109,12 @@ def finish(builder: Builder, result: Any, loc: Location) -> PrimFunc:
         top.remove(alloc)
         outputs.append(len(params))
         params.append(alloc.buffer)
+    if builder.unopened:
+        raise KernelStructureError(
+            "T.Kernel(...) has no effect by itself",
+            location=builder.unopened[0],
+            hint="write `with T.Kernel(...) as bx:` and put the kernel's statements inside",
+        )
     for buffer in list(builder.unnamed.values()):
         builder.name_buffer(buffer, buffer.name)
     sizes = size_parameters(params)

@@ -46,6 +46,8 @@ class Builder:
         self.lets: dict[int, Let] = {}
         # Buffers that wait for the name of the Python variable that they are assigned to, by id.
         self.unnamed: dict[int, Buffer] = {}
+        # Where kernels were made that no `with` has opened yet.
+        self.unopened: list[Location | None] = []
         # What T.const gives for a name; None where sizes are not taken from arguments.
         self.const_size: Callable[[str], int] | None = None
         self.macro_depth = 0

@@ -471,6 +471,12 @@ def as_expr(value: Any, like: DType | None = None, *, loc: Location | None = Non
     item = getattr(value, "item", None)
     if item is not None and getattr(value, "shape", None) == ():  # a NumPy scalar
         return const(item(), dtype(value.dtype), loc=loc)
+    if isinstance(value, Buffer):
+        raise DTypeError(
+            f"a number or tile expression is needed here, not the tensor {value.name}",
+            location=loc or caller_location(),
+            hint=f"give the indices of an element, as in {value.name}[{', '.join('ijklmn'[: value.ndim])}]",
+        )
     raise DTypeError(
         f"a number or tile expression is needed here, not {type(value).__name__} {value!r}",
         location=loc or caller_location(),

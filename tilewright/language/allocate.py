@@ -15,7 +15,7 @@ from tilewright.ir.expr import Buffer, Load, as_expr, binary, cast
 from tilewright.ir.neutral import neutral_value
 from tilewright.ir.stmt import Alias, Alloc, Store
 from tilewright.language.annotations import Tensor, shape_tuple
-from tilewright.language.tensor import fill_region, refuse_in_parallel, to_region
+from tilewright.language.tensor import element_value, fill_region, refuse_in_parallel, to_region
 from tilewright.source import Location, caller_location
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def alloc_var(dtype: Any, init: Any = None, scope: str = "local.var") -> Load:
     kind = _element(dtype, "alloc_var", loc)
     buffer = Buffer("var", (), kind, _scope(scope, ("var",), "alloc_var"), loc=loc)
     builder.declare(buffer, "var")
-    first = None if init is None else cast(as_expr(init, kind, loc=loc), kind, loc=loc)
+    first = None if init is None else element_value(init, buffer, loc)
     builder.emit(Alloc(buffer, first, loc=loc))
     return Load(kind, buffer, (), loc=loc)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import ArgumentValueError, DTypeError, ShapeError
-from tilewright.ir.expr import Expr, as_expr, cast, const_int
+from tilewright.ir.expr import Expr, as_expr, const_int
 from tilewright.ir.stmt import Atomic, Region
 from tilewright.language.operands import begin, choice, describe, is_box, paired_regions, require_writable
-from tilewright.language.tensor import refuse_in_parallel, to_region
+from tilewright.language.tensor import element_value, refuse_in_parallel, to_region
 
 _ORDERS: dict[Any, str] = {
     None: "relaxed",
@@ -38,13 +38,12 @@ def _atomic(op: str, dst: Any, value: Any, memory_order: str | None, return_prev
         return None
     target = to_region(dst, f"target of {what}")
     _check(op, target, what)
-    element = target.buffer.dtype
-    operand = cast(as_expr(value, element, loc=loc), element, loc=loc)
+    operand = element_value(value, target.buffer, loc)
     result = None
     if return_prev:
         if any(const_int(e) != 1 for e in target.extents):
             raise ShapeError(f"{what} returns the old value of one element, not of {describe(target)}", location=loc)
-        result = builder.fresh_var("previous", element, loc)
+        result = builder.fresh_var("previous", target.buffer.dtype, loc)
     builder.emit(Atomic(op, require_writable(target, what), operand, None, order, result, loc=loc))
     return result
 

@@ -40,7 +40,10 @@ def convert(kind: DType, *values: Any) -> Expr:
     if isinstance(value, str):
         if not kind.is_float:
             raise DTypeError(f"{value!r} is no {kind}", location=loc)
-        return const(float(value), kind, loc=loc)
+        try:
+            return const(float(value), kind, loc=loc)
+        except ValueError:
+            raise ArgumentValueError(f"{value!r} is no number", location=loc, hint='"inf", "-inf" or "nan"') from None
     if isinstance(value, (int, float)) and (kind.is_float or isinstance(value, int)):
         return const(value, kind, loc=loc)
     return _cast(as_expr(value, loc=loc), kind, loc=loc)

@@ -46,7 +46,7 @@ def gemm(
     _check_scopes(a, b, c, loc)
     _check_shapes(a, b, c, transpose_A, transpose_B, loc)
     _check_dtypes(a.buffer.dtype, b.buffer.dtype, c.buffer.dtype, loc)
-    if policy not in _POLICIES:
+    if not isinstance(policy, int) or policy not in _POLICIES:
         raise ArgumentValueError(f"unknown gemm policy {policy!r}", location=loc, hint="T.GemmWarpPolicy.Square")
     if not isinstance(k_pack, int) or k_pack < 1:
         raise ArgumentValueError(f"k_pack must be a positive integer, got {k_pack!r}", location=loc)

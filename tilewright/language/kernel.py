@@ -47,6 +47,9 @@ class Kernel(Context):
             raise ArgumentValueError(f"T.Kernel takes one to three grid sizes, got {len(blocks)}", location=self.loc)
         self.grid = tuple(self._size(b) for b in blocks)
         self.threads = self._threads(threads)
+        builder = Builder.active()
+        if builder is not None:
+            builder.unopened.append(self.loc)
         self.hints = tuple(
             (name, value) for name, value in (("prelude", prelude), ("cluster_dims", cluster_dims)) if value is not None
         )
@@ -74,6 +77,8 @@ class Kernel(Context):
 
     def __enter__(self) -> Any:
         builder = Builder.current("T.Kernel")
+        if self.loc in builder.unopened:
+            builder.unopened.remove(self.loc)
         outer = builder.innermost("launch")
         if outer is not None:
             raise KernelStructureError(
@@ -170,32 +175,46 @@ def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
 def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
     """Which share of a tensor to keep in the level-2 cache: `{tensor: 0.0 to 1.0}`, a hint."""
     items = _buffer_map("annotate_l2_hit_ratio", ratios)
+    for buffer, ratio in items:
+        if not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
+            raise ArgumentValueError(
+                f"the hit ratio of {buffer.name} must be a number from 0 to 1, got {ratio!r}",
+                location=caller_location(),
+            )
     _annotate("annotate_l2_hit_ratio", "l2_hit_ratio", tuple((b.name, float(r)) for b, r in items))
 
 
 def annotate_min_blocks_per_sm(count: int) -> None:
     """How many blocks a compute unit should hold at least, a hint for register allocation."""
-    _annotate("annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
+    if not isinstance(count, int) or count < 1:
+        raise ArgumentValueError(
+            f"annotate_min_blocks_per_sm takes a positive integer, got {count!r}", location=caller_location()
+        )
+    _annotate("annotate_min_blocks_per_sm", "min_blocks_per_sm", count)
 
 
 def annotate_restrict_buffers(*buffers: Buffer) -> None:
     """Tensors that may share memory with one another, so that a target must not assume the opposite; a hint."""
     builder = Builder.current("annotate_restrict_buffers")
-    items = _buffer_map("annotate_restrict_buffers", dict.fromkeys(buffers))
-    for buffer, _ in items:
-        if buffer.scope != "global":
+    for buffer in buffers:
+        if not isinstance(buffer, Buffer) or buffer.scope != "global":
             raise ScopeError(
-                f"annotate_restrict_buffers takes parameters, and {buffer.name} is in {buffer.scope} memory",
+                f"annotate_restrict_buffers takes tensors that are parameters, got {buffer!r}",
                 location=caller_location(),
             )
     # Before the kernels of a function it holds for all of them.
     frame = builder.innermost("launch") or builder.frames[0]
     frame.data = frame.data or {}
-    frame.data.setdefault("annotations", {})["may_overlap"] = tuple(b.name for b, _ in items)
+    frame.data.setdefault("annotations", {})["may_overlap"] = tuple(b.name for b in buffers)
 
 
 def annotate_pass_configs(configs: Mapping[str, Any]) -> None:
     """Settings of compiler passes for this kernel, by name."""
+    if not isinstance(configs, Mapping):
+        raise ArgumentValueError(
+            f"annotate_pass_configs takes a dictionary from names to values, got {configs!r}",
+            location=caller_location(),
+        )
     _annotate("annotate_pass_configs", "pass_configs", tuple(sorted((str(k), v) for k, v in configs.items())))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,14 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 def _apply(function: Callable[..., Any], variables: tuple[Var, ...], what: str) -> tuple[Expr, ...]:
     loc = caller_location()
-    result = function(*variables)
+    try:
+        result = function(*variables)
+    except TypeError as error:
+        raise ArgumentValueError(
+            f"the function of a layout is called with {len(variables)} indices, and failed: "
+            + re.sub(r"^[\w.<>]+\(\)", "it", str(error)),
+            location=loc,
+        ) from None
     places = tuple(as_expr(r, loc=loc) for r in (result if isinstance(result, (tuple, list)) else (result,)))
     if not all(p.dtype.is_int for p in places):
         raise ArgumentValueError(f"the {what} of a layout must be integers", location=loc)

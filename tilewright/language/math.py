@@ -26,7 +26,7 @@ def _unary(name: str, purpose: str) -> Callable[[Number], Expr]:
     def function(x: Number) -> Expr:
         return intrinsic(name, _operand(x), loc=caller_location())
 
-    function.__name__ = name
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{purpose}  Integers are converted to float32."
     return function
 
@@ -82,7 +82,7 @@ def _rounding(name: str, purpose: str) -> Callable[[Number], Expr]:
         value = as_expr(_operand(x), loc=caller_location())
         return value if value.dtype.is_int else intrinsic(name, value, loc=caller_location())
 
-    function.__name__ = name
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{purpose}  An integer is given back."
     return function
 
@@ -111,7 +111,7 @@ def _pairwise(op: str, python: Callable[[Any, Any], Any], purpose: str) -> Calla
         x, y = _operand(x), _operand(y)
         return python(x, y) if _all_python(x, y) else binary(op, x, y, loc=caller_location())
 
-    function.__name__ = op
+    function.__name__ = function.__qualname__ = op
     function.__doc__ = purpose
     return function
 
@@ -153,7 +153,7 @@ def _extreme(op: str, python: Callable[..., Any], purpose: str) -> Callable[...,
             result = binary(op, result, value, loc=caller_location())
         return result
 
-    function.__name__ = op
+    function.__name__ = function.__qualname__ = op
     function.__doc__ = purpose
     return function
 
@@ -166,7 +166,7 @@ def _two(name: str, purpose: str) -> Callable[[Number, Number], Expr]:
     def function(x: Number, y: Number) -> Expr:
         return intrinsic(name, _operand(x), _operand(y), loc=caller_location())
 
-    function.__name__ = name
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = purpose
     return function
 
@@ -192,9 +192,11 @@ def fma(x: Number, y: Number, z: Number) -> Expr:
 def ceildiv(a: Number, b: Number) -> Any:
     """a / b rounded up; an integer."""
     a, b = _operand(a), _operand(b)
+    loc = caller_location()
+    if _all_python(b) and b == 0:
+        raise ArgumentValueError("T.ceildiv: the divisor is 0", location=loc)
     if _all_python(a, b):
         return -(-a // b)
-    loc = caller_location()
     if isinstance(b, int):
         return binary("floordiv", binary("add", a, b - 1, loc=loc), b, loc=loc)
     raised = binary("sub", binary("add", a, b, loc=loc), 1, loc=loc)
@@ -215,7 +217,7 @@ def _logic(op: str, python: Callable[[Any, Any], Any], purpose: str) -> Callable
         x, y = _operand(x), _operand(y)
         return python(x, y) if _all_python(x, y) else binary(op, x, y, loc=caller_location())
 
-    function.__name__ = f"{op}_"
+    function.__name__ = function.__qualname__ = f"{op}_"
     function.__doc__ = purpose
     return function
 
@@ -254,7 +256,7 @@ def _ieee(op: str, purpose: str) -> Callable[..., Expr]:
         _nearest_only(rounding_mode, f"ieee_{op}")
         return binary(op, _operand(x), _operand(y), loc=caller_location())
 
-    function.__name__ = f"ieee_{op}"
+    function.__name__ = function.__qualname__ = f"ieee_{op}"
     function.__doc__ = f"{purpose}, rounded once."
     return function
 

@@ -58,7 +58,7 @@ def paired_regions(first: Any, second: Any, what: str) -> tuple[Region, Region]:
     A head address (`A[i, k]`) takes the extents of the other operand, its last dimensions first.
     Raises ShapeError with both shapes where extents differ.
     """
-    boxes = [to_region(v, what) for v in (first, second)]
+    boxes = [to_region(v, f"operand of {what}") for v in (first, second)]
     heads = [not is_box(v) and head_address(v) is not None and bool(r.starts) for v, r in zip((first, second), boxes)]  # noqa: B905
     if heads[0] and not heads[1]:
         boxes[0] = _extend_head(boxes[0], boxes[1], what)

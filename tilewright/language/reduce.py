@@ -87,7 +87,7 @@ def _reduction(op: str, purpose: str) -> Callable[..., None]:
     ) -> None:
         _reduce(op, buffer, out, dim, clear)
 
-    function.__name__ = f"reduce_{op}"
+    function.__name__ = function.__qualname__ = f"reduce_{op}"
     function.__doc__ = f"out = {purpose} over `dim`; joined with out's old value unless `clear`.  batch: a hint."
     return function
 
@@ -104,7 +104,7 @@ def _comparison(op: str, purpose: str) -> Callable[..., None]:
     ) -> None:
         _reduce(op, buffer, out, dim, clear, nan_propagate)
 
-    function.__name__ = f"reduce_{op}"
+    function.__name__ = function.__qualname__ = f"reduce_{op}"
     function.__doc__ = (
         f"out = {purpose} over `dim`; joined with out's old value unless `clear`.\n\n"
         "    NaN is left out unless `nan_propagate`.  batch: a hint.\n"

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+from types import FrameType
 from typing import Any
 
-from tilewright.errors import ArgumentValueError, DTypeError, KernelStructureError, ScopeError, ShapeError
+from tilewright.errors import (
+    ArgumentValueError,
+    DTypeError,
+    KernelStructureError,
+    ScopeError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedSyntaxError,
+)
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_expr, cast, const, const_int
 from tilewright.ir.stmt import Fill, Region, Store
 from tilewright.language.linear import difference
-from tilewright.source import Location, caller_location
+from tilewright.source import Location, caller_location, is_user_frame
 
 
 class BufferSlice:
@@ -157,8 +168,14 @@ def _position(item: Any, extent: Expr, loc: Location | None) -> Expr:
     value = as_expr(item, loc=loc)
     if not value.dtype.is_int:
         raise DTypeError(f"an index must be an integer, not {value.dtype}", location=loc, hint="T.cast it to int32")
-    known = const_int(value)
+    known, size = const_int(value), const_int(extent)
     if known is not None and known < 0:
+        if size is not None and -known > size:
+            raise ShapeError(
+                f"index {known} lies before the start of a dimension of size {size}",
+                location=loc,
+                hint="a negative literal counts from the end",
+            )
         return difference(extent, const(-known), loc)
     return value
 
@@ -213,8 +230,7 @@ def store(buffer: Buffer, index: Any, value: Any) -> None:
                 location=loc,
                 hint="give the value's indices too, or T.copy",
             )
-        stored = cast(as_expr(value, buffer.dtype, loc=loc), buffer.dtype, loc=loc)
-        builder.emit(Store(buffer, target.indices, stored, loc=loc))
+        builder.emit(Store(buffer, target.indices, element_value(value, buffer, loc), loc=loc))
         return
     if isinstance(value, (Buffer, BufferSlice)):
         raise ShapeError(
@@ -236,6 +252,18 @@ def refuse_in_parallel(builder: Builder, what: str, loc: Location | None) -> Non
         )
 
 
+def element_value(value: Any, buffer: Buffer, loc: Location | None) -> Expr:
+    """`value` as what an element of `buffer` holds.  Raises DTypeError for a vector of another length."""
+    result = as_expr(value, buffer.dtype, loc=loc)
+    if result.dtype.lanes not in (1, buffer.dtype.lanes):
+        raise DTypeError(
+            f"an element of {buffer.name} is a {buffer.dtype}, and the value a {result.dtype}",
+            location=loc,
+            hint=f"give {buffer.name} elements of that vector type, or store the lanes one by one",
+        )
+    return cast(result, buffer.dtype, loc=loc)
+
+
 def fill_region(what: str, target: Region, value: Any) -> None:
     """Emit the fill of a box with a scalar, cast to its dtype.
 
@@ -244,12 +272,11 @@ def fill_region(what: str, target: Region, value: Any) -> None:
     loc = caller_location()
     builder = Builder.current(what)
     builder.require_launch(what, loc)
-    element = target.buffer.dtype
     if target.buffer.scope not in ("local", "var"):
         refuse_in_parallel(builder, what, loc)
-    if element.kind == "handle":
+    if target.buffer.dtype.kind == "handle":
         raise DTypeError(f"{what} needs numbers, and {target.buffer.name} holds pointers", location=loc)
-    builder.emit(Fill(target, cast(as_expr(value, element, loc=loc), element, loc=loc), loc=loc))
+    builder.emit(Fill(target, element_value(value, target.buffer, loc), loc=loc))
 
 
 def _refuse_operator(self: Buffer | BufferSlice, *other: Any) -> Any:
@@ -262,6 +289,101 @@ def _refuse_operator(self: Buffer | BufferSlice, *other: Any) -> Any:
 
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+
+
+def _refuse_truth(self: Buffer | BufferSlice) -> bool:
+    raise UnsupportedSyntaxError(
+        f"{_what(self)} is a tensor, which is neither true nor false",
+        location=caller_location(),
+        hint="index it, or use T.any_of or T.all_of",
+    )
+
+
+def _refuse_length(self: Buffer | BufferSlice) -> int:
+    raise UnsupportedSyntaxError(f"len() of {_what(self)}", location=caller_location(), hint="use .shape[0]")
+
+
+def _refuse_attribute(self: Buffer | BufferSlice, name: str) -> Any:
+    if name.startswith("__") or name == "as_expr":  # what Python and this package look for
+        raise AttributeError(name)
+    raise UnknownNameError(
+        f"{_what(self)}, a tensor, has no attribute {name!r}",
+        location=caller_location(),
+        hint=f"a tensor has {', '.join(_ATTRIBUTES)}; operations on it are functions, such as T.reduce_sum",
+    )
+
+
+def _refuse_ufunc(self: Any, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+    """NumPy's functions on tensors and run-time values; its scalars are numbers like any other in operators."""
+    operation = _UFUNCS.get(function.__name__)
+    numbers = all(isinstance(x, (Expr, int, float)) or getattr(x, "shape", None) == () for x in operands)
+    if operation is None or method != "__call__" or options or not numbers:
+        name = {"maximum": "max", "minimum": "min", "absolute": "abs"}.get(function.__name__, function.__name__)
+        raise UnsupportedSyntaxError(
+            f"NumPy works on arrays, not on {_what(self)} of a kernel",
+            location=_outside_numpy(),
+            hint=f"use T.{name}" if method == "__call__" and operation is None else "use the operations of T",
+        )
+    return operation(*(x.item() if getattr(x, "shape", None) == () else x for x in operands))
+
+
+def _outside_numpy() -> Location | None:
+    """The place of the call into NumPy, parts of which are written in Python."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        not is_user_frame(frame) or frame.f_globals.get("__name__", "").partition(".")[0] == "numpy"
+    ):
+        frame = frame.f_back
+    return None if frame is None else Location.from_frame(frame)
+
+
+def _what(value: Any) -> str:
+    if isinstance(value, BufferSlice):
+        return f"a slice of {value.buffer.name}"
+    return str(value.name) if isinstance(value, Buffer) else "a run-time value"
+
+
+def _refuse_rounding(name: str) -> Any:
+    def refuse(self: Expr, *digits: Any) -> Any:
+        raise UnsupportedSyntaxError(
+            f"Python's {name}() needs a number that is known while compiling",
+            location=caller_location(),
+            hint=f"use T.{name}",
+        )
+
+    return refuse
+
+
+_ATTRIBUTES = ("shape", "ndim", "dtype", "name", "scope", "data")
+# NumPy's names of operators -> the operators, for `numpy.float32(2) * A[i]`.
+_UFUNCS: dict[str, Any] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "left_shift": operator.lshift,
+    "right_shift": operator.rshift,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}
+for _class in (Buffer, BufferSlice):
+    setattr(_class, "__bool__", _refuse_truth)  # noqa: B010
+    setattr(_class, "__len__", _refuse_length)  # noqa: B010
+    setattr(_class, "__getattr__", _refuse_attribute)  # noqa: B010
+for _owner in (Buffer, BufferSlice, Expr):
+    setattr(_owner, "__array_ufunc__", _refuse_ufunc)  # noqa: B010
+for _name in ("round", "floor", "ceil", "trunc"):
+    setattr(Expr, f"__{_name}__", _refuse_rounding(_name))
 for _name in (*_OPERATORS, *(f"r{op}" for op in _OPERATORS), "lt", "le", "gt", "ge", "neg", "invert", "abs", "matmul"):
     for _class in (Buffer, BufferSlice):
         setattr(_class, f"__{_name}__", _refuse_operator)
