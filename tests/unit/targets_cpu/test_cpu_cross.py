@@ -65,8 +65,8 @@ def compiled(name, level):
 def inner_loops(listing):
     """The instructions of every loop that has no loop inside, from a label to the jump back to it.
 
-    Stores that go lane by lane jump back and forth too, but on tested bits: among several blocks only a jump soon
-    after a comparison counts.
+    Stores that go lane by lane jump back and forth too, but on tested bits: among several blocks only a jump in a block
+    with a comparison counts.
     """
     lines, at, spans = listing.splitlines(), {}, {}
     for number, line in enumerate(lines):
@@ -75,7 +75,7 @@ def inner_loops(listing):
             at[label[0]] = last = number
         jump = re.match(r"\s+(?:j|b\.|cb)[a-z]+\s.*?(\.?L?BB\d+_\d+)$", line)
         if jump and jump[1] in at:
-            compared = any(re.match(r"\s+(cmp|sub|add|inc|dec)", before) for before in lines[number - 8 : number])
+            compared = any(re.match(r"\s+(cmp|sub|add|inc|dec)", before) for before in lines[last:number])
             if at[jump[1]] == last or compared:
                 spans[at[jump[1]]] = number
     inner = [
