@@ -1,18 +1,18 @@
 """K loops of a gemm with several of their steps at once.
 
     fill C_local = 0
-    for k in pipelined(0, 32, 1):
+    for k in pipelined(32):
         copy A[by * 128 +: 128, k * 32 +: 32] -> A_shared
         copy B[k * 32 +: 32, bx * 128 +: 128] -> B_shared
-        gemm A_shared, B_shared -> C_local
+        gemm C_local += A_shared @ B_shared
 becomes, with the staging buffers eight times as deep,
-    for k in serial(0, 4, 1):
+    for k in serial(4):
         copy A[by * 128 +: 128, k * 256 +: 256] -> A_shared
         copy B[k * 256 +: 256, bx * 128 +: 128] -> B_shared
         prefetch A[by * 128 +: 128, min(k + 1, 3) * 256 +: 256]
         prefetch B[min(k + 1, 3) * 256 +: 256, bx * 128 +: 128]
-        if k == 0: gemm A_shared, B_shared -> C_local (clear_accum)
-        else:      gemm A_shared, B_shared -> C_local
+        if k == 0: gemm C_local += A_shared @ B_shared (clear_accum)
+        else:      gemm C_local += A_shared @ B_shared
 A CPU core has caches that hold more than one step, and each gemm loads and stores its whole result.  The steps may be
 joined when the staging buffers serve this loop only and the regions of consecutive steps are neighbours along K.
 The last turn may have steps beyond the end of the loop where both tensors end before it, since they add zeros.

@@ -2,20 +2,20 @@
 
     launch (bx < 8, by < 8):
         fill C_local = 0
-        for k in pipelined(0, 32, 1):
+        for k in pipelined(32):
             copy A[by * 128 +: 128, k * 32 +: 32] -> A_shared
             copy B[k * 32 +: 32, bx * 128 +: 128] -> B_shared
-            gemm A_shared, B_shared -> C_local
+            gemm C_local += A_shared @ B_shared
         copy C_local -> C[by * 128 +: 128, bx * 128 +: 128]
 becomes
     launch (bx < 4, by < 4) swizzle(4, row):
         fill C_local = 0
-        for k in pipelined(0, 32, 1):
+        for k in pipelined(32):
             copy A[by * 256 +: 256, k * 32 +: 32] -> A_shared
             copy B[k * 32 +: 32, bx * 256 +: 256] -> B_shared
-            gemm A_shared, B_shared -> C_local
-        for row in serial(0, 2, 1):
-            for column in serial(0, 2, 1):
+            gemm C_local += A_shared @ B_shared
+        for row in serial(2):
+            for column in serial(2):
                 copy C_local[row * 128 +: 128, column * 128 +: 128]
                     -> C[by * 256 + row * 128 +: 128, bx * 256 + column * 128 +: 128]
 Twice the rows and columns halve what has to be staged for each multiply-add.  What the program does before and

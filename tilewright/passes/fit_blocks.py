@@ -2,18 +2,18 @@
 
     launch (bx < 1, by < 7):                                            (C is 777 × 77)
         fill C_local = 0                                                (128 × 128)
-        for k in pipelined(0, 32, 1):
+        for k in pipelined(32):
             copy A[by * 128 +: 128, k * 32 +: 32] -> A_shared
             copy B[k * 32 +: 32, bx * 128 +: 128] -> B_shared
-            gemm A_shared, B_shared -> C_local
+            gemm C_local += A_shared @ B_shared
         copy C_local -> C[by * 128 +: 128, bx * 128 +: 128]
 becomes
     launch (bx < 1, by < 7):
         fill C_local = 0                                                (112 × 80)
-        for k in pipelined(0, 32, 1):
+        for k in pipelined(32):
             copy A[by * 112 +: 112, k * 32 +: 32] -> A_shared
             copy B[k * 32 +: 32, bx * 80 +: 80] -> B_shared
-            gemm A_shared, B_shared -> C_local
+            gemm C_local += A_shared @ B_shared
         copy C_local -> C[by * 112 +: 112, bx * 80 +: 80]
 so that little is multiplied only to be dropped at the tensor's edge.  This holds where the program does nothing with
 its result but copy it to tensors.

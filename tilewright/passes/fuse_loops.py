@@ -2,7 +2,7 @@
 
     parallel (j < 4096): x[0, j] = X[bx, j]
     parallel (j < 4096): square[0, j] = x[0, j] * x[0, j]
-    reduce sum square[0 +: 1, 0 +: 4096] -> total[0 +: 1] (dim=1, clear)
+    reduce sum square -> total (dim=1, clear)
 becomes
     parallel (j < 4096):
         let x_here: float32 = X[bx, j]

@@ -1,6 +1,6 @@
 """Gemms on staged operands as register-blocked loops.
 
-    gemm A_shared[0 +: 128, 0 +: 256], B_shared[0 +: 256, 0 +: 128] -> C_local[0 +: 128, 0 +: 128]
+    gemm C_local += A_shared @ B_shared
 becomes, for 32 vector registers of 16 lanes,
     for n in serial(0, 128, 32):
         for m in serial(0, 104, 13):

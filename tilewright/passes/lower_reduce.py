@@ -2,13 +2,13 @@
 
 Over the innermost dimension: vector accumulators that are joined at the end.
 
-    reduce sum x[0 +: 4, 0 +: 256] -> s[0 +: 4] (dim=1, clear)
+    reduce sum x -> s (dim=1, clear)
 becomes (16 lanes, 2 accumulators)
-    for i in serial(0, 4, 1):
+    for i in serial(4):
         alloc acc: float32x16[2] register
-        for u in unroll(0, 2, 1): acc[u] = broadcast(0.0, 16)
-        for j in serial(0, 8, 1):
-            for u in unroll(0, 2, 1):
+        for u in unroll(2): acc[u] = broadcast(0.0, 16)
+        for j in serial(8):
+            for u in unroll(2):
                 acc[u] = acc[u] + x[i, j * 32 + u * 16 +: 16]
         s[i] = reduce_add(acc[0] + acc[1])
 

@@ -1,6 +1,6 @@
 """Tile operations as elementwise parallel loops.
 
-    copy A[by * 128 +: 128, k * 32 +: 32] -> A_shared[0 +: 128, 0 +: 32]
+    copy A[by * 128 +: 128, k * 32 +: 32] -> A_shared
 becomes
     parallel (i < 128, j < 32):
         A_shared[i, j] = A[by * 128 + i, k * 32 + j]

@@ -1,13 +1,13 @@
 """Staging copies that run while the gemm of the step before is computed.
 
-    for k in serial(0, 4, 1):
-        copy A[by * 128 +: 128, k * 256 +: 256] -> A_shared[0 +: 128, 0 +: 256]
-        gemm A_shared[0 +: 128, 0 +: 256], ...
+    for k in serial(4):
+        copy A[by * 128 +: 128, k * 256 +: 256] -> A_shared
+        gemm C_local += A_shared @ ...
 becomes, with two stages of the staging buffer,
     copy A[by * 128 +: 128, 0 +: 256] -> A_shared[0, 0 +: 128, 0 +: 256]
-    for k in serial(0, 4, 1):
+    for k in serial(4):
         copy A[by * 128 +: 128, min(k + 1, 3) * 256 +: 256] -> A_shared[(k + 1) % 2, 0 +: 128, 0 +: 256] (overlap)
-        gemm A_shared[k % 2, 0 +: 128, 0 +: 256], ...
+        gemm C_local += A_shared[k % 2, 0 +: 128, 0 +: 256] @ ...
 where the source is a tensor, the copy is made of whole vectors, and no part of it lies outside of the tensor: masks
 between the multiply-adds take registers from them (with AVX2, 1.5 times the time for 1000³).
 The last step stages its own tile again, which costs less than a second version of the step would.

@@ -2,11 +2,11 @@
 
     launch (row < 16384):
         for i in serial(0, 4096, 8): let x_here = X[row, i +: 8] ...
-        for j in serial(0, 4096, 8): x[0, j +: 8] = exp<float32x8>(x[0, j +: 8] - ...)
+        for j in serial(0, 4096, 8): x[0, j +: 8] = exp(x[0, j +: 8] - ...)
 becomes
         for j in serial(0, 4096, 8):
             prefetch X[row + 1, j +: 8]
-            x[0, j +: 8] = exp<float32x8>(x[0, j +: 8] - ...)
+            x[0, j +: 8] = exp(x[0, j +: 8] - ...)
 A block that goes over its row several times is bound by memory in the first loop and by arithmetic in the others;
 with the prefetch both work at once.  A worker takes consecutive blocks, so that it is its own cache that is filled.
 """

@@ -4,10 +4,10 @@ The micro-kernel wants B's rows consecutive in memory and not transposed, operan
 in, and everything in range.
 - A staging buffer that copies fill and gemms read gets the wanted form itself, and the copy makes it:
         copy B[n +: 128, k +: 64] -> B_shared           (float16[128, 64])
-        gemm A_shared, B_shared -> C_local (transpose_b)
+        gemm C_local += A_shared @ B_shared (transpose_b)
     becomes
         transpose B[n +: 128, k +: 64] -> B_shared      (float32[64, 128])
-        gemm A_shared, B_shared -> C_local
+        gemm C_local += A_shared @ B_shared
 - Any other operand that does not fit is copied to a buffer of its own first.
 - What cannot be brought into this form (extents known at launch only) becomes plain loops.
 """

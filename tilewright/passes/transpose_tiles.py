@@ -1,6 +1,6 @@
 """Transposing copies as transposes of square blocks in registers.
 
-    transpose B[n +: 128, k +: 64] -> B_packed[0 +: 64, 0 +: 128]
+    transpose B[n +: 128, k +: 64] -> B_packed
 becomes, for 16 lanes,
     for i in serial(0, 128, 16):
         for j in serial(0, 64, 16):

@@ -1,12 +1,12 @@
 """Parallel loops as serial loops with vectors in the innermost one.
 
     parallel (i < 16, j < 77):
-        y[i, j] = exp<float32>(x[i, j])
+        y[i, j] = exp(x[i, j])
 becomes, for 16 lanes,
-    for i in serial(0, 16, 1):
+    for i in serial(16):
         for j in serial(0, 64, 16):
-            y[i, j +: 16] = exp<float32x16>(x[i, j +: 16])
-        y[i, 64 +: 16] = exp<float32x16>((x[i, 64 +: 16] where ramp(64, 1, 16) < broadcast(77, 16))) where ...
+            y[i, j +: 16] = exp(x[i, j +: 16])
+        y[i, 64 +: 16] = exp((x[i, 64 +: 16] where ramp(64, 1, 16) < broadcast(77, 16))) where ...
 
 A branch becomes a mask.  What has no vector form (while, print, atomics, loops whose bounds differ from lane
 to lane) leaves its nest scalar.

@@ -46,17 +46,17 @@ def same_result(func, result):
 def test_two_by_two():
     text = print_func(coarsened(matmul(1024, 1024, 1024, (128, 128, 32)), cores=2))
     assert [line.strip() for line in text.splitlines()[5:]] == [
-        "launch (bx: int32 < 4, by: int32 < 4) threads(128, 1, 1) swizzle(4, row):",
+        "launch (bx < 4, by < 4) threads(128) swizzle(4, row):",
         "alloc A_shared: float32[256, 32] shared",
         "alloc B_shared: float32[32, 256] shared",
         "alloc C_local: float32[256, 256] fragment",
-        "fill C_local[0 +: 256, 0 +: 256] = 0.0",
-        "for step: int32 in pipelined(0, 32, 1, stages=2):",
-        "copy A[by * 256 +: 256, step * 32 +: 32] -> A_shared[0 +: 256, 0 +: 32]",
-        "copy B[step * 32 +: 32, bx * 256 +: 256] -> B_shared[0 +: 32, 0 +: 256]",
-        "gemm C_local[0 +: 256, 0 +: 256] += A_shared[0 +: 256, 0 +: 32] @ B_shared[0 +: 32, 0 +: 256]",
-        "for row: int32 in serial(0, 2, 1):",
-        "for column: int32 in serial(0, 2, 1):",
+        "fill C_local = 0.0",
+        "for step in pipelined(32, stages=2):",
+        "copy A[by * 256 +: 256, step * 32 +: 32] -> A_shared",
+        "copy B[step * 32 +: 32, bx * 256 +: 256] -> B_shared",
+        "gemm C_local += A_shared @ B_shared",
+        "for row in serial(2):",
+        "for column in serial(2):",
         "copy C_local[row * 128 +: 128, column * 128 +: 128]"
         " -> C[(by * 2 + row) * 128 +: 128, (bx * 2 + column) * 128 +: 128]",
     ]

@@ -40,18 +40,16 @@ def test_two_stages():
         "alloc C_local: float32[128, 128] fragment",
         "alloc A_shared: float32[2, 128, 256] shared strides(34816, 272, 1)",
         "alloc B_shared: float32[2, 256, 128] shared strides(36864, 144, 1)",
-        "copy A[by * 128 +: 128, 0 * 256 +: 256] -> A_shared[0 +: 1, 0 +: 128, 0 +: 256]",
-        "copy B[0 * 256 +: 256, bx * 128 +: 128] -> B_shared[0 +: 1, 0 +: 256, 0 +: 128]",
-        "for step: int32 in serial(0, 4, 1):",
-        "copy A[by * 128 +: 128, min(step + 1, 3) * 256 +: 256] -> A_shared[(step + 1) % 2 +: 1, 0 +: 128, 0 +: 256] (overlap)",
-        "copy B[min(step + 1, 3) * 256 +: 256, bx * 128 +: 128] -> B_shared[(step + 1) % 2 +: 1, 0 +: 256, 0 +: 128] (overlap)",
+        "copy A[by * 128 +: 128, 0 * 256 +: 256] -> A_shared[0, 0 +: 128, 0 +: 256]",
+        "copy B[0 * 256 +: 256, bx * 128 +: 128] -> B_shared[0, 0 +: 256, 0 +: 128]",
+        "for step in serial(4):",
+        "copy A[by * 128 +: 128, min(step + 1, 3) * 256 +: 256] -> A_shared[(step + 1) % 2, 0 +: 128, 0 +: 256] (overlap)",
+        "copy B[min(step + 1, 3) * 256 +: 256, bx * 128 +: 128] -> B_shared[(step + 1) % 2, 0 +: 256, 0 +: 128] (overlap)",
         "if step == 0:",
-        "gemm C_local[0 +: 128, 0 +: 128] += A_shared[step % 2 +: 1, 0 +: 128, 0 +: 256]"
-        " @ B_shared[step % 2 +: 1, 0 +: 256, 0 +: 128] (clear_accum)",
+        "gemm C_local += A_shared[step % 2, 0 +: 128, 0 +: 256] @ B_shared[step % 2, 0 +: 256, 0 +: 128] (clear_accum)",
         "else:",
-        "gemm C_local[0 +: 128, 0 +: 128] += A_shared[step % 2 +: 1, 0 +: 128, 0 +: 256]"
-        " @ B_shared[step % 2 +: 1, 0 +: 256, 0 +: 128]",
-        "copy C_local[0 +: 128, 0 +: 128] -> C[by * 128 +: 128, bx * 128 +: 128]",
+        "gemm C_local += A_shared[step % 2, 0 +: 128, 0 +: 256] @ B_shared[step % 2, 0 +: 256, 0 +: 128]",
+        "copy C_local -> C[by * 128 +: 128, bx * 128 +: 128]",
     ]
 
 
