@@ -28,6 +28,8 @@ from tilewright.target import Target
 # A block is one sequential program with vector instructions.
 SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("inline_index", inline_index),
+    # Before tile operations become loops: what those write belongs to the whole block.
+    Pass("privatise", privatise),
     Pass("fit_blocks", fit_blocks),
     Pass("coarsen_blocks", coarsen_blocks),
     Pass("chunk_gemm", chunk_gemm),
@@ -38,7 +40,6 @@ SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("fuse_loops", fuse_loops),
     Pass("lower_reduce", lower_reduce),
     Pass("lower_loops", lower_loops),
-    Pass("privatise", privatise),
     Pass("guard_accesses", guard_accesses),
     Pass("vectorise", vectorise),
     Pass("lower_gemm", lower_gemm),

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from tilewright.ir.expr import Buffer, Load, Var, const
 from tilewright.ir.kernel import PrimFunc
+from tilewright.ir.node import Node
 from tilewright.ir.rewriter import Rewriter, substitute, walk
-from tilewright.ir.stmt import Alloc, Atomic, Parallel, Seq, Stmt, Store
+from tilewright.ir.stmt import Alloc, Atomic, Copy, Fill, Gemm, Parallel, Reduce, Scan, Seq, Stmt, Store, Transpose
 from tilewright.options import CompileOptions
 from tilewright.passes.lower_tiles import serial_nest
 from tilewright.target import Target
@@ -38,7 +39,7 @@ class _Privatise(Rewriter):
         own = {id(node.buffer) for node in walk(stmt.body) if isinstance(node, Alloc)}
         written: dict[int, Buffer] = {}
         for node in walk(stmt.body):
-            target = node.buffer if isinstance(node, Store) else node.dst.buffer if isinstance(node, Atomic) else None
+            target = _written(node)
             if target is not None and target.scope in PRIVATE_SCOPES and id(target) not in own:
                 written[id(target)] = target
         if not written:
@@ -49,6 +50,14 @@ class _Privatise(Rewriter):
             prefix += [Alloc(new, loc=stmt.loc), _copy(old, new)]
         body = substitute(stmt.body, {}, copies)
         return Parallel(stmt.vars, stmt.extents, Seq((*prefix, *body.stmts), loc=stmt.body.loc), loc=stmt.loc)
+
+
+def _written(node: Node) -> Buffer | None:
+    if isinstance(node, Store):
+        return node.buffer
+    if isinstance(node, Gemm):
+        return node.c.buffer
+    return node.dst.buffer if isinstance(node, (Atomic, Copy, Fill, Reduce, Scan, Transpose)) else None
 
 
 def _copy_of(old: Buffer) -> Buffer:
