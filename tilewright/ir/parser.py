@@ -319,7 +319,7 @@ class Parser(TileParser):
             name = self.new_name()
             names.append((name, self.optional_dtype() or INT32))
             self.expect("<")
-            extents.append(self.expr())
+            extents.append(self.typed(names[-1][1]))
         return names, tuple(extents)
 
     def _launch(self, start: Token) -> Stmt:

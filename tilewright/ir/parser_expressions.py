@@ -260,22 +260,19 @@ class ExpressionParser(Cursor):
         """An expression of operators that bind at least as strongly as `least`."""
         start = self.token
         left = self._prefix()
+        before = 0
         while True:
             op = INFIX.get(self.token.text) if self.token.kind in ("op", "name") else None
             if op is None or PRECEDENCE[op] < least:
                 return left
-            if isinstance(left, Binary) and op in UNCHAINED and left.op in UNCHAINED and not self._closed():
+            if op in UNCHAINED and PRECEDENCE[op] == before:
                 self.fail(f"{self.token.text!r} does not chain: set brackets")
             self.take()
-            lhs, rhs = self.pair(left, self.expr(PRECEDENCE[op] + 1))
+            before = PRECEDENCE[op]
+            lhs, rhs = self.pair(left, self.expr(before + 1))
             gives_bool = BINARY_OPS[op][1] in ("compare", "logic")
             result = BOOL.with_lanes(lhs.dtype.lanes) if gives_bool else lhs.dtype
             left = Binary(result, op, lhs, rhs, loc=self.since(start))
-
-    def _closed(self) -> bool:
-        """Whether the operand just read stood in brackets."""
-        last = self.tokens[self.at - 1]
-        return last.kind == "op" and last.text == ")"
 
     def _prefix(self) -> Expr:
         start = self.token

@@ -86,11 +86,12 @@ class Printer(ExpressionPrinter):
         sizes = ", ".join([f"{self.names.declare(s)}: {s.dtype}" for s in func.sizes])
         names = [self.names.declare(p) for p in func.params]
         name = func.name if func.name.isidentifier() else json.dumps(func.name)
-        self.lines.append(f"func {name}{f'[{sizes}]' if sizes else ''}(")
+        head = f"func {name}{f'[{sizes}]' if sizes else ''}("
         for param, known_as in zip(func.params, names, strict=True):
-            self.lines.append(f"{INDENT}{self._param(param, known_as)},")
+            head += f"\n{INDENT}{self._param(param, known_as)},"
+        head += "\n" if func.params else ""
         outputs = f" outputs({', '.join(map(str, func.outputs))})" if func.outputs else ""
-        self.lines.append(f") level({func.level}){outputs}{self._place(func)}:")
+        self.lines.append(f"{head}) level({func.level}){outputs}{self._place(func)}:")
         self._block(func.body, INDENT)
         return "\n".join(self.lines) + "\n"
 
@@ -235,7 +236,7 @@ class Printer(ExpressionPrinter):
         self._box(stmt, indent, "launch", stmt.block_vars, stmt.grid, tail)
 
     def _box(self, stmt: Launch | Parallel, indent: str, head: str, variables: Vars, extents: Exprs, tail: str) -> None:
-        texts = list(map(self.expr, extents))
+        texts = [self.typed(e, v.dtype) for v, e in zip(variables, extents, strict=True)]
         self.names.enter()
         pairs = [f"{self.counter(v)} < {e}" for v, e in zip(variables, texts, strict=True)]
         self._open(stmt, indent, f"{head} ({', '.join(pairs)}){tail}", stmt.body)

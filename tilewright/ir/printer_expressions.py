@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import (
     BINARY_OPS,
+    BOOL,
     FLOAT32,
     INT32,
     Binary,
@@ -85,7 +86,7 @@ class ExpressionPrinter:
 
     def typed(self, item: Expr, dtype: DType) -> str:
         """An expression where one of `dtype` is expected, which a literal need not say."""
-        return plain_literal(item) if isinstance(item, Const) and item.dtype is dtype else self.expr(item)
+        return literal(item, dtype) if isinstance(item, Const) else self.expr(item)
 
     def exprs(self, items: tuple[Expr, ...]) -> str:
         """Expressions with commas between."""
@@ -137,15 +138,12 @@ class ExpressionPrinter:
     def _strong(self, item: Expr) -> tuple[str, int]:
         return _EXPRESSIONS[type(item)](self, item)
 
-    def _operand(self, item: Expr, least: int, dtype: DType | None = None) -> str:
-        text, strength = self._literal(plain_literal(item)) if _is_literal(item, dtype) else self._strong(item)
+    def _operand(self, item: Expr, least: int, implied: DType | None = None) -> str:
+        text, strength = _bound(literal(item, implied)) if isinstance(item, Const) else self._strong(item)
         return text if strength >= least else f"({text})"
 
-    def _literal(self, text: str) -> tuple[str, int]:
-        return text, (PRECEDENCE["neg"] if text.startswith("-") else ATOM)
-
     def _const(self, item: Const) -> tuple[str, int]:
-        return self._literal(literal(item))
+        return _bound(literal(item))
 
     def _var(self, item: Var) -> tuple[str, int]:
         return self.names.find(item), ATOM
@@ -160,9 +158,8 @@ class ExpressionPrinter:
     def _binary(self, item: Binary) -> tuple[str, int]:
         symbol = BINARY_OPS[item.op][0]
         strength = PRECEDENCE.get(item.op)
-        left_dtype = None if isinstance(item.rhs, Const) else item.rhs.dtype
         least = 0 if strength is None else strength
-        left = self._operand(item.lhs, least + (item.op in UNCHAINED), left_dtype)
+        left = self._operand(item.lhs, least + (item.op in UNCHAINED), _implied(item.lhs, item.rhs))
         right = self._operand(item.rhs, least + 1 if strength else 0, item.lhs.dtype)
         return (f"{symbol}({left}, {right})", ATOM) if strength is None else (f"{left} {symbol} {right}", strength)
 
@@ -175,8 +172,7 @@ class ExpressionPrinter:
         return f"reinterpret<{item.dtype}>({self.expr(item.value)})", ATOM
 
     def _select(self, item: Select) -> tuple[str, int]:
-        left_dtype = None if isinstance(item.on_false, Const) else item.on_false.dtype
-        on_true = self._operand(item.on_true, 0, left_dtype)
+        on_true = self._operand(item.on_true, 0, _implied(item.on_true, item.on_false))
         on_false = self.typed(item.on_false, item.on_true.dtype)
         return f"select({self.expr(item.condition)}, {on_true}, {on_false})", ATOM
 
@@ -205,11 +201,17 @@ class ExpressionPrinter:
         return f"{VECTOR_REDUCE}{item.op}({self.expr(item.value)})", ATOM
 
 
-def _is_literal(item: Expr, dtype: DType | None) -> bool:
-    return isinstance(item, Const) and item.dtype is dtype
+def _bound(text: str) -> tuple[str, int]:
+    """A literal, and how strongly it binds."""
+    return text, (PRECEDENCE["neg"] if text.startswith("-") else ATOM)
 
 
-def plain_literal(item: Any) -> str:
+def _implied(lhs: Expr, rhs: Expr) -> DType | None:
+    """The dtype that the right operand gives a literal left of it; None where both are literals of one dtype."""
+    return None if isinstance(rhs, Const) and rhs.dtype is lhs.dtype else rhs.dtype
+
+
+def plain_literal(item: Const) -> str:
     """A literal without its dtype."""
     if item.dtype.is_bool:
         return "True" if item.value else "False"
@@ -219,11 +221,11 @@ def plain_literal(item: Any) -> str:
     return str(item.value)
 
 
-def literal(item: Const) -> str:
-    """A literal that reads back to the same value and dtype wherever it stands."""
+def literal(item: Const, implied: DType | None = None) -> str:
+    """A literal where its surroundings imply a dtype, or none: then int32, float32 and bool need not be named."""
     text = plain_literal(item)
-    default = item.dtype is INT32 or item.dtype is FLOAT32 or item.dtype.name == "bool"
-    return text if default else f"{item.dtype}({text})"
+    unnamed = item.dtype is implied if implied is not None else item.dtype in (INT32, FLOAT32, BOOL)
+    return text if unnamed else f"{item.dtype}({text})"
 
 
 _EXPRESSIONS: dict[type[Expr], Callable[[ExpressionPrinter, Any], tuple[str, int]]] = {
