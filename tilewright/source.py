@@ -10,6 +10,14 @@ from types import CodeType, FrameType, TracebackType
 # Before 3.11 code objects know lines only, and only the frame knows the current one.
 _COLUMNS = sys.version_info >= (3, 11)
 _PACKAGE_ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+# Frames that are nobody's program: ours, the import system's, and those that start a function on a thread.
+_NOT_THE_USERS = (
+    _PACKAGE_ROOT,
+    "<frozen",
+    os.path.join(_LIBRARY, "concurrent", "futures", ""),
+    os.path.join(_LIBRARY, "threading.py"),
+)
 
 
 class Location:
@@ -143,8 +151,8 @@ def _characters(file: str, line: int, end_line: int, column: int | None, end_col
 
 
 def is_user_frame(frame: FrameType) -> bool:
-    """Whether `frame` runs code from outside this package."""
-    return not frame.f_code.co_filename.startswith((_PACKAGE_ROOT, "<frozen"))
+    """Whether `frame` runs code from outside this package, and not just a thread that was started for it."""
+    return not frame.f_code.co_filename.startswith(_NOT_THE_USERS)
 
 
 def caller_location() -> Location | None:

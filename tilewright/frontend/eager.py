@@ -11,6 +11,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -19,6 +20,7 @@ from tilewright.errors import (
     ArgumentCountError,
     ArgumentDTypeError,
     ArgumentShapeError,
+    ArgumentTypeError,
     KernelStructureError,
     LanguageError,
 )
@@ -37,6 +39,19 @@ from tilewright.language.tracebacks import place, strip
 from tilewright.source import Location, caller_location
 
 
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """What of an argument a program was built from, and so does not hold for others.
+
+    rank: of a tensor, whose dtype counts too; None for a number, of which nothing counts.
+    shape, strides: the dimensions whose size or stride counts.
+    """
+
+    rank: int | None
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+
 class JitTemplate:
     """A jit function: `form` "lazy" or "eager", `signature`, and `build` for one set of arguments.
 
@@ -50,9 +65,11 @@ class JitTemplate:
             self.signature = inspect.signature(self.func)
             self.form = "eager" if _is_eager(self.source.tree) else "lazy"
             self._types: dict[str, Any] = {}
+            self.used_before_declared: frozenset[str] = frozenset()
             if self.form == "eager":
                 check(self.source)
                 self._types = _annotated_in_signature(self)
+                self.used_before_declared = _used_before_declared(self.source.tree)
         except Exception as error:
             strip(error)
             if sys.version_info < (3, 11):  # where a bare raise brings the frames back
@@ -72,7 +89,20 @@ class JitTemplate:
         ArgumentCountError where the arguments do not fit the declarations.
         """
         try:
-            return self._build_eager(*args, **kwargs) if self.form == "eager" else self._build_lazy(*args, **kwargs)
+            return self._build_eager(*args, **kwargs)[0] if self.form == "eager" else self._build_lazy(*args, **kwargs)
+        except Exception as error:
+            strip(error)
+            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
+                raise error
+            raise
+
+    def specialise(self, values: Mapping[str, Any]) -> tuple[PrimFunc, dict[str, Dependence]]:
+        """The program of an eager function, and what it depends on: of an argument without an entry, on all of it.
+
+        Raises as `build` does.
+        """
+        try:
+            return self._build_eager(values)
         except Exception as error:
             strip(error)
             if sys.version_info < (3, 11):  # where a bare raise brings the frames back
@@ -89,7 +119,7 @@ class JitTemplate:
             )
         return result
 
-    def _build_eager(self, values: Mapping[str, Any]) -> PrimFunc:
+    def _build_eager(self, values: Mapping[str, Any]) -> tuple[PrimFunc, dict[str, Dependence]]:
         rewritten = rewrite(self.func)
         bound = self._arguments(values)
         builder = Builder(self.name)
@@ -104,7 +134,7 @@ class JitTemplate:
             activation.parameter(name, value)
         func = run(builder, activation, rewritten, self.func, arguments, declarations.ordered)
         declarations.check_complete()
-        return func
+        return func, declarations.dependences()
 
     def _arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         bound: dict[str, Any] = {}
@@ -129,6 +159,7 @@ class _Declarations:
         self.builder = builder
         self.values = values
         self.declared: dict[str, Param] = {}
+        self._read: set[tuple[str, str, int]] = set()  # (parameter, "shape" or "strides", position) given by T.const
 
     def declare(self, name: str, annotation: Any) -> Param:
         """`name: annotation` in the body (or the signature)."""
@@ -143,7 +174,7 @@ class _Declarations:
         if isinstance(made, Buffer):
             self._compare(name, made, value, annotation, here)
         elif isinstance(value, ArraySpec):
-            raise AnnotationError(
+            raise ArgumentTypeError(
                 f"parameter {name!r} is declared as a {made.dtype} number, and a tensor is given", location=here
             )
         self.declared[name] = made
@@ -151,9 +182,7 @@ class _Declarations:
 
     def _compare(self, name: str, buffer: Buffer, value: Any, annotation: TensorType, loc: Location) -> None:
         if not isinstance(value, ArraySpec):
-            raise AnnotationError(
-                f"parameter {name!r} is declared as {annotation}, and {type(value).__name__} is given", location=loc
-            )
+            raise self._no_tensor(name, f"{annotation}", loc)
         if value.dtype is not buffer.dtype:
             raise ArgumentDTypeError(f"{name} is declared as {buffer.dtype}, and {value.dtype} is given", location=loc)
         known = [const_int(s) for s in buffer.shape]
@@ -163,16 +192,27 @@ class _Declarations:
         if not fits:
             raise ArgumentShapeError(f"{name} is declared as {annotation}, and {value.shape} is given", location=loc)
 
+    def _no_tensor(self, name: str, declared: str, loc: Location | None) -> ArgumentTypeError:
+        value = self.values[name]
+        return ArgumentTypeError(
+            f"parameter {name!r} is declared as {declared}, and {type(value).__name__} is given",
+            location=loc,
+            hint=f"pass an array of NumPy, torch or another library with DLPack for {name}",
+        )
+
     def const_size(self, const_name: str) -> int:
         """The value of T.const: the size of the first declared tensor that has it as a dimension (or stride)."""
         for parameter, field, position, size in _named_sizes(self.template.source.tree):
             if size == const_name:
                 value = self.values.get(parameter)
+                if parameter in self.values and not isinstance(value, ArraySpec):
+                    raise self._no_tensor(parameter, "a tensor", caller_location())
                 if isinstance(value, ArraySpec):
                     sizes = value.shape if field == "shape" else value.strides
                     if sizes is None:
                         sizes = _row_major(value.shape)
                     if position < len(sizes):
+                        self._read.add((parameter, field, position))
                         return sizes[position]
                     raise ArgumentShapeError(
                         f"{parameter} has {len(sizes)} dimensions, its declaration has more", location=caller_location()
@@ -186,6 +226,25 @@ class _Declarations:
     def ordered(self) -> list[Param]:
         """The declared parameters in the order of the signature."""
         return [self.declared[name] for name in self.values if name in self.declared]
+
+    def dependences(self) -> dict[str, Dependence]:
+        """What the program depends on, for the parameters that it does not depend on wholly.
+
+        A parameter that the body uses before it declares it is still the caller's argument there, so all of it counts.
+        """
+        found: dict[str, Dependence] = {}
+        early = self.template.used_before_declared
+        for name, made in self.declared.items():
+            if name in early:
+                continue
+            if isinstance(made, Buffer):
+                fixed = {i for i, size in enumerate(made.shape) if const_int(size) is not None}
+                fixed |= {p for n, field, p in self._read if n == name and field == "shape"}
+                strides = {p for n, field, p in self._read if n == name and field == "strides"}
+                found[name] = Dependence(made.ndim, tuple(sorted(fixed)), tuple(sorted(strides)))
+            else:
+                found[name] = Dependence(None)
+        return found
 
     def check_complete(self) -> None:
         """Raise AnnotationError for a tensor argument without a declaration."""
@@ -215,6 +274,22 @@ def _own_nodes(tree: ast.FunctionDef) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _used_before_declared(tree: ast.FunctionDef) -> frozenset[str]:
+    """The names that the function reads, in the order of its text, before the end of the statement `name: type`."""
+    declared: dict[str, tuple[int, int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
+            place = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+            declared[node.target.id] = min(place, declared.get(node.target.id, place))
+    return frozenset(
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and (node.lineno, node.col_offset) < declared.get(node.id, (0, 0))
+    )
 
 
 def _called(node: ast.AST | None) -> str:

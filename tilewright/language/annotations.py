@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.errors import AnnotationError, ArgumentValueError, DTypeError
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Buffer, Expr, as_expr, const_int
+from tilewright.language.tracebacks import shows_the_user
 from tilewright.source import caller_location
 
 
@@ -66,9 +67,11 @@ class _TensorAnnotation:
 
     view: Any = None  # installed where views are made
 
+    @shows_the_user
     def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
         return TensorType(shape, dtype) if data is None else self.view(data, shape, dtype)
 
+    @shows_the_user
     def __getitem__(self, key: Any) -> TensorType:
         if not isinstance(key, tuple) or len(key) != 2:
             raise AnnotationError("write T.Tensor[[size, ...], dtype]", location=caller_location())
@@ -81,9 +84,11 @@ class _TensorAnnotation:
 class _StridedTensorAnnotation:
     """`T.StridedTensor(shape, strides, dtype)`, also in brackets: a tensor parameter with strides in elements."""
 
+    @shows_the_user
     def __call__(self, shape: Any, strides: Any, dtype: Any = "float32") -> TensorType:
         return TensorType(shape, dtype, strides)
 
+    @shows_the_user
     def __getitem__(self, key: Any) -> TensorType:
         if not isinstance(key, tuple) or len(key) != 3:
             raise AnnotationError(

@@ -9,6 +9,7 @@ from tilewright.errors import ArgumentValueError, KernelStructureError
 from tilewright.ir.builder import Builder
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
+from tilewright.language.tracebacks import shows_the_user
 from tilewright.source import caller_location
 
 # One variable for each name and dtype, so that T.dynamic("m") means the same size wherever it is written.
@@ -24,6 +25,7 @@ def _names(text: Any, what: str) -> list[str]:
     return names
 
 
+@shows_the_user
 def dynamic(name: str, dtype: Any = "int32") -> Any:
     """The size called `name`, known at launch from the shapes (or strides) of the arguments.
 
@@ -50,6 +52,7 @@ def is_dynamic(var: Var) -> bool:
 symbolic = dynamic
 
 
+@shows_the_user
 def const(name: str, dtype: Any = "int32") -> Any:
     """The size called `name` of an eager kernel, an integer taken from the shapes of the arguments.
 

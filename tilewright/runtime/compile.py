@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.compiler import compile_func
-from tilewright.errors import ArgumentTypeError, ArgumentValueError, OptionError, TilewrightError, VerificationError
+from tilewright.errors import ArgumentTypeError, ArgumentValueError, OptionError, TilewrightError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.kernel import PrimFunc
 from tilewright.ir.nesting import too_deep
-from tilewright.language.tracebacks import strip
+from tilewright.language.tracebacks import hide_frames, shows_the_user
 from tilewright.options import CompileOptions, env_threads
 from tilewright.runtime.cache import DiskCache, cache_key, default_directory
 from tilewright.runtime.kernel import Kernel, Loaded
@@ -25,6 +25,7 @@ from tilewright.targets.registry import resolve_target
 
 # Names of ways to launch that scripts in this dialect give; here there is one, which takes arrays of all kinds.
 EXECUTION_BACKENDS = ("auto", "dlpack", "ctypes", "cython", "torch", "nvrtc", "tvm_ffi")
+KEYWORDS = ("out_idx", "target", "execution_backend", "pass_configs", "compile_flags", "verbose")
 # Keywords that scripts in this dialect give and that have no counterpart here.
 IGNORED_KEYWORDS = ("target_host",)
 
@@ -50,7 +51,7 @@ def compile(
     unknown option, TargetError on an unknown target, and what the stages of the compiler raise.
     """
     try:
-        _check_keywords(execution_backend, extra)
+        check_keywords({"execution_backend": execution_backend, **extra})
         chosen = default_target() if target is None else resolve_target(target)
         options = make_options(pass_configs, compile_flags)
         program = with_outputs(as_prim_func(func), out_idx)
@@ -58,10 +59,8 @@ def compile(
         kernel = Kernel(program, loaded, options)
     except RecursionError:  # of a program within the limit, compiled from deep inside the user's own calls
         raise too_deep() from None
-    except VerificationError:  # ours to debug
-        raise
-    except TilewrightError as error:  # the user's: show his call, not our frames
-        strip(error)
+    except Exception as error:  # show the user's call, not our frames
+        hide_frames(error)
         if sys.version_info < (3, 11):  # where a bare raise brings the frames back
             raise error
         raise
@@ -93,12 +92,39 @@ def _load_or_compile(key: str, func: PrimFunc, target: Target, options: CompileO
     return Loaded(artifact, "compiled")
 
 
+@shows_the_user
 def par_compile(funcs: Iterable[Any], num_workers: int | None = None, **options: Any) -> list[Kernel]:
     """`compile` of several functions at once, in order; options as there.  The first error of them is raised."""
-    pending = list(funcs)
+    return in_parallel(lambda func: compile(func, **options), funcs, num_workers, "par_compile() takes functions")
+
+
+Item = TypeVar("Item")
+
+
+def in_parallel(
+    make: Callable[[Item], Kernel], items: Iterable[Item], num_workers: int | None, expected: str
+) -> list[Kernel]:
+    """`make` of each item, on several threads, in order.
+
+    Raises ArgumentTypeError, beginning with `expected`, when `items` cannot be iterated, ArgumentValueError on a bad
+    number of workers, and the first error of the items.
+    """
+    try:
+        pending = list(items)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{expected}, in a list, not {type(items).__name__}", location=caller_location()
+        ) from None
+    if num_workers is not None and (not isinstance(num_workers, int) or num_workers < 1):
+        raise ArgumentValueError(
+            f"num_workers is a number of threads, at least 1, got {num_workers!r}", location=caller_location()
+        )
     workers = max(1, min(len(pending), num_workers or env_threads()))
-    with ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile") as executor:
-        return list(executor.map(lambda func: compile(func, **options), pending))
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile") as executor:
+            return list(executor.map(make, pending))
+    except TilewrightError as error:  # a worker has no caller of its own
+        raise error.at(caller_location())
 
 
 def clear_cache() -> None:
@@ -112,11 +138,14 @@ def clear_cache() -> None:
 # --- the arguments of compile -----------------------------------------------------------------------
 
 
-def _check_keywords(execution_backend: str | None, extra: Mapping[str, Any]) -> None:
+def check_keywords(options: Mapping[str, Any]) -> None:
     """Raise OptionError on what `compile` does not know."""
-    for name in extra:
-        if name not in IGNORED_KEYWORDS:
-            raise OptionError(f"compile() has no option {name!r}", location=caller_location())
+    for name in options:
+        if name not in KEYWORDS and name not in IGNORED_KEYWORDS:
+            raise OptionError(
+                f"compile() has no option {name!r}", location=caller_location(), hint=f"known: {', '.join(KEYWORDS)}"
+            )
+    execution_backend = options.get("execution_backend")
     if execution_backend not in (None, *EXECUTION_BACKENDS):
         raise OptionError(
             f"unknown execution_backend {execution_backend!r}",

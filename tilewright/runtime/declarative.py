@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError, TilewrightError
+from tilewright.errors import ArgumentCountError, ArgumentOverlapError, ArgumentTypeError
 from tilewright.frontend.declarative import DeclarativeTemplate, make_schedule
 from tilewright.frontend.declarative.aliasing import may_share
 from tilewright.frontend.declarative.findings import Finding
 from tilewright.frontend.declarative.program import Schedule
 from tilewright.ir.printer import print_func
-from tilewright.language.tracebacks import strip
+from tilewright.language.tracebacks import shows_the_user
 from tilewright.runtime.compile import compile as compile_function
 from tilewright.runtime.kernel import Kernel
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def shows_the_user(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` with the frames of this package taken out of the tracebacks of its errors."""
-
-    @functools.wraps(function)
-    def outermost(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except TilewrightError as error:
-            strip(error)
-            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-                raise error
-            raise
-
-    return outermost
+from tilewright.runtime.locks import new_lock
 
 
 class DeclarativeKernel:
@@ -54,7 +33,7 @@ class DeclarativeKernel:
         self.__name__ = self.template.name
         self.__doc__ = function.__doc__
         self._kernels: dict[Any, Kernel] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @shows_the_user
     def __call__(self, *args: Any, target: str | None = None, **kwargs: Any) -> Any:

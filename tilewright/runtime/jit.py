@@ -6,31 +6,20 @@ function is the kernel itself; calling it specialises it on the arrays and value
 
 from __future__ import annotations
 
-import ast
 import functools
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import (
-    ArgumentCountError,
-    ArgumentTypeError,
-    ArgumentValueError,
-    LanguageError,
-    LaunchError,
-    TilewrightError,
-)
+from tilewright.errors import ArgumentCountError, ArgumentTypeError, ArgumentValueError
 from tilewright.frontend.eager import JitTemplate
-from tilewright.ir.arrayspec import ArraySpec
 from tilewright.ir.kernel import PrimFunc
-from tilewright.language.tracebacks import strip
-from tilewright.options import env_threads
-from tilewright.runtime import arrays
-from tilewright.runtime.compile import compile
+from tilewright.language.tracebacks import hide_frames, shows_the_user
+from tilewright.runtime.compile import check_keywords, compile, in_parallel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.once import OnceMap
+from tilewright.runtime.specialise import Specialiser, freeze
 from tilewright.source import caller_location
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -45,18 +34,6 @@ class CacheInfo:
     size: int
 
 
-class Number:
-    """Stands in a key for a number that is known at the call only."""
-
-
-@dataclass(slots=True)
-class _Specialised:
-    """An eager kernel and the names of the arguments that it takes, in its own order."""
-
-    kernel: Kernel
-    names: tuple[str, ...]
-
-
 class JitFunction:
     """A function decorated with `jit`.  Any number of threads may call it; each kernel is compiled once."""
 
@@ -64,8 +41,8 @@ class JitFunction:
         self.template = JitTemplate(fn)
         self.options = dict(options)
         self._lazy: OnceMap[Kernel] = OnceMap()
-        self._eager: OnceMap[_Specialised] = OnceMap()
-        self._declared = _declared_names(self.template) if self.form == "eager" else frozenset()
+        self._eager = Specialiser(self.template, self._compile)
+        self._positional = _positional_names(self.template)
         functools.update_wrapper(self, fn)
         if self.form == "eager" and self.options.get("out_idx") is not None:
             raise ArgumentValueError(
@@ -94,60 +71,65 @@ class JitFunction:
         """
         try:
             if self.form == "lazy":
-                return self.compile(*args, **kwargs)
+                return self._kernel(args, kwargs)
             values = self._bind(args, kwargs)
-            made = self._specialise(values)
+            made = self._eager.get(values)
             return made.kernel(*[values[name] for name in made.names])
-        except TilewrightError as error:  # show the user's call, not our frames
-            strip(error)
+        except Exception as error:  # show the user's call, not our frames
+            hide_frames(error)
             if sys.version_info < (3, 11):  # where a bare raise brings the frames back
                 raise error
             raise
 
+    @shows_the_user
     def compile(self, *args: Any, **kwargs: Any) -> Kernel:
         """The kernel for these arguments, not run.  Eager: arrays may be given as `ArraySpec`."""
-        values = self._bind(args, kwargs)
-        if self.form == "eager":
-            return self._specialise(values).kernel
-        key = _key(values)
-        if key is None:
-            return self._compile(self.template.build(**_as_call(values, self.template)))
-        return self._lazy.get(key, lambda: self._compile(self.template.build(**_as_call(values, self.template))))
+        return self._kernel(args, kwargs)
 
+    @shows_the_user
     def par_compile(
         self, configs: Iterable[Mapping[str, Any] | Sequence[Any]], num_workers: int | None = None
     ) -> list[Kernel]:
-        """The kernels for several sets of arguments (mappings by name, or tuples), in order, compiled at once."""
-        pending = list(configs)
-        workers = max(1, min(len(pending), num_workers or env_threads()))
-        with ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile") as executor:
-            return list(executor.map(self._compile_config, pending))
+        """The kernels for several sets of arguments (mappings by name, or tuples), in order, compiled at once.
+
+        Raises ArgumentTypeError for what is no set of arguments; else the first error of them.
+        """
+        return in_parallel(self._compile_config, configs, num_workers, "par_compile() takes sets of arguments")
 
     def _compile_config(self, config: Mapping[str, Any] | Sequence[Any]) -> Kernel:
-        return self.compile(**config) if isinstance(config, Mapping) else self.compile(*config)
+        if isinstance(config, Mapping):
+            return self._kernel((), dict(config))
+        if isinstance(config, (tuple, list)):
+            return self._kernel(tuple(config), {})
+        raise ArgumentTypeError(
+            f"par_compile() takes sets of arguments, not {type(config).__name__}",
+            hint="give a mapping by name, or a tuple, for each kernel",
+        )
 
+    @shows_the_user
     def get_prim_func(self, *args: Any, **kwargs: Any) -> PrimFunc:
         """The tile program for these arguments."""
         values = self._bind(args, kwargs)
         if self.form == "eager":
-            return self.template.build(self._specs(values))
+            return self.template.build(self._eager.specs(values))
         return self.template.build(**_as_call(values, self.template))
 
+    @shows_the_user
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
-        """The generated source for these arguments; without arguments, of the only kernel made so far."""
+        """The generated source for these arguments; without arguments, of the kernel made last."""
         if not args and not kwargs and self.kernels and self.template.signature.parameters:
             return self.kernels[-1].get_kernel_source()
-        return self.compile(*args, **kwargs).get_kernel_source()
+        return self._kernel(args, kwargs).get_kernel_source()
 
     @property
     def kernels(self) -> list[Kernel]:
         """The kernels made so far, in order."""
-        return [*self._lazy.values(), *(made.kernel for made in self._eager.values())]
+        return [*self._lazy.values(), *(made.kernel for made in self._eager.kernels.values())]
 
     @property
     def cache(self) -> CacheInfo:
         """How often calls found their kernel."""
-        used: OnceMap[Any] = self._lazy if self.form == "lazy" else self._eager
+        used: OnceMap[Any] = self._lazy if self.form == "lazy" else self._eager.kernels
         return CacheInfo(used.hits, used.misses, len(used))
 
     def clear_cache(self) -> None:
@@ -158,6 +140,9 @@ class JitFunction:
     # --- inside ----------------------------------------------------------------------------------
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = self._positional
+        if not kwargs and names is not None and len(args) == len(names):
+            return dict(zip(names, args, strict=True))
         try:
             bound = self.template.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -167,51 +152,24 @@ class JitFunction:
         bound.apply_defaults()
         return bound.arguments
 
-    def _specs(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Arrays described, all else as it is."""
-        return {name: self._describe(name, value) for name, value in values.items()}
-
-    def _describe(self, name: str, value: Any) -> Any:
-        if arrays.kind_of(value) is None or getattr(value, "shape", None) == ():
-            return value
-        try:
-            tensor = arrays.view(value)
-        except LaunchError as error:
-            message = f"kernel {self.name!r}, argument {name!r}: {error.message}"
-            raise type(error)(message, location=caller_location(), hint=error.hint) from None
-        return ArraySpec(tuple(tensor.shape), tensor.dtype, tensor.strides)
-
-    def _specialise(self, values: dict[str, Any]) -> _Specialised:
-        specs = self._specs(values)
-        # A number that the body declares (`n: T.int32`) is an argument of the kernel and does not specialise it.
-        key = _key({n: Number if n in self._declared and not isinstance(v, ArraySpec) else v for n, v in specs.items()})
+    def _kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
+        values = self._bind(args, kwargs)
+        if self.form == "eager":
+            return self._eager.get(values).kernel
+        key = freeze(values)
         if key is None:
-            raise ArgumentTypeError(
-                f"{self.name}: an argument that is no array must be hashable, to tell kernels apart",
-                location=caller_location(),
-                hint="pass tuples instead of lists of other objects",
-            )
-        return self._eager.get(key, lambda: self._make(specs))
-
-    def _make(self, specs: dict[str, Any]) -> _Specialised:
-        func = self.template.build(specs)
-        names = tuple(p.name for i, p in enumerate(func.params) if i not in func.outputs)
-        unknown = [name for name in names if name not in specs]
-        if unknown:
-            raise LanguageError(f"{self.name}: the kernel takes {unknown[0]}, which is no parameter of the function")
-        return _Specialised(self._compile(func), names)
+            return self._compile(self.template.build(**_as_call(values, self.template)))
+        return self._lazy.get(key, lambda: self._compile(self.template.build(**_as_call(values, self.template))))
 
     def _compile(self, func: PrimFunc) -> Kernel:
         return compile(func, **self.options)
 
 
-def _declared_names(template: JitTemplate) -> frozenset[str]:
-    """The parameters that an eager function declares by statements `name: type` in its body."""
-    return frozenset(
-        item.target.id
-        for item in ast.walk(template.source.tree)
-        if isinstance(item, ast.AnnAssign) and item.value is None and isinstance(item.target, ast.Name)
-    )
+def _positional_names(template: JitTemplate) -> tuple[str, ...] | None:
+    """The parameters, where all of them may be given by position and none takes a variable number."""
+    found = template.signature.parameters.values()
+    simple = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
+    return tuple(p.name for p in found) if simple else None
 
 
 def _as_call(values: dict[str, Any], template: JitTemplate) -> dict[str, Any]:
@@ -223,26 +181,6 @@ def _as_call(values: dict[str, Any], template: JitTemplate) -> dict[str, Any]:
         elif name in values:
             spread[name] = values[name]
     return spread
-
-
-def _key(values: Mapping[str, Any]) -> Hashable | None:
-    """A hashable key that tells 1, 1.0 and True apart; None when a value cannot be part of one."""
-    key = tuple((name, _freeze(value)) for name, value in values.items())
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _freeze(value: Any) -> Hashable:
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(_freeze(item) for item in value))
-    if isinstance(value, dict):
-        return (dict, tuple((name, _freeze(item)) for name, item in value.items()))
-    if isinstance(value, float):
-        return (float, value.hex())  # tells 0.0 and -0.0 apart, and finds NaN again
-    return (type(value), value)
 
 
 @overload
@@ -263,13 +201,20 @@ def jit(
 ) -> Callable[[Function], JitFunction]: ...
 
 
+@shows_the_user
 def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a jit function, `@jit` or `@jit(out_idx=..., target=...)`; options as those of `compile`.
 
-    Raises LanguageError when the function is neither a lazy nor an eager kernel.
+    Raises LanguageError when the function is neither a lazy nor an eager kernel, OptionError on an unknown option.
     """
-    if func is not None:
+    check_keywords(options)
+    return _decorate(options) if func is None else _decorate(options)(func)
+
+
+def _decorate(options: Mapping[str, Any]) -> Callable[[Any], JitFunction]:
+    def decorate(func: Any) -> JitFunction:
         if not callable(func):
             raise ArgumentTypeError(f"jit decorates a function, not {type(func).__name__}", location=caller_location())
         return JitFunction(func, options)
-    return lambda fn: JitFunction(fn, options)
+
+    return shows_the_user(decorate)

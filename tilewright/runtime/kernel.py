@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import ArgumentValueError, TilewrightError, UnsupportedOnTargetError
+from tilewright.errors import ArgumentValueError, UnsupportedOnTargetError
 from tilewright.ir.kernel import Param, PrimFunc
-from tilewright.language.tracebacks import strip
+from tilewright.language.tracebacks import hide_frames, shows_the_user
 from tilewright.options import CompileOptions
 from tilewright.runtime.binding import Binder
 from tilewright.runtime.drivers.registry import Program, driver
@@ -77,8 +77,8 @@ class Kernel:
                 launch = self._launch = self._loaded.program().launch
             launch(self.prim_func, bound)
             return bound.results()
-        except TilewrightError as error:  # show the user's call, not our frames
-            strip(error)
+        except Exception as error:  # show the user's call, not our frames
+            hide_frames(error)
             if sys.version_info < (3, 11):  # where a bare raise brings the frames back
                 raise error
             raise
@@ -111,11 +111,13 @@ class Kernel:
         return list(self.prim_func.outputs)
 
     @property
+    @shows_the_user
     def n_regs(self) -> int:
         """Registers a thread, on targets whose compiler reports them."""
         return self._statistic("n_regs", "registers a thread")
 
     @property
+    @shows_the_user
     def n_spills(self) -> int:
         """Spilled registers a thread, on targets whose compiler reports them."""
         return self._statistic("n_spills", "register spills")
@@ -142,14 +144,17 @@ class Kernel:
         """What a call checks and runs before and around the kernel, as readable text."""
         return describe_call(self._binder, self.artifact)
 
+    @shows_the_user
     def get_llvm(self) -> str:
         """LLVM IR.  Raises UnsupportedOnTargetError where the target does not go through LLVM."""
         return self.listing("llvm")
 
+    @shows_the_user
     def get_asm(self) -> str:
         """Assembly text.  Raises UnsupportedOnTargetError where the target has none."""
         return self.listing("asm")
 
+    @shows_the_user
     def listing(self, name: str) -> str:
         """A listing of the back-end by name ("llvm", "asm"), made when asked for."""
         text = self.artifact.texts.get(name)
@@ -160,6 +165,7 @@ class Kernel:
         except ArgumentValueError as error:
             raise UnsupportedOnTargetError(f"target {self.target.name} has no listing {name!r}") from error
 
+    @shows_the_user
     def export_sources(self, kernel_path: str | Path | None = None, host_path: str | Path | None = None) -> None:
         """Write `get_kernel_source()` and `get_host_source()` to files.  Raises ArgumentValueError without a path."""
         if kernel_path is None and host_path is None:
@@ -168,6 +174,7 @@ class Kernel:
             if path is not None:
                 Path(path).write_text(text(), encoding="utf-8")
 
+    @shows_the_user
     def export_library(self, path: str | Path) -> tuple[Path, Path]:
         """Write the object code to `path` and its interface as JSON beside it (`.json`); returns both paths.
 
@@ -201,15 +208,10 @@ class Kernel:
         make = importlib.import_module(PROFILER_MODULE).Profiler
         return make(self) if tensor_supply_type is None else make(self, tensor_supply_type)
 
+    @shows_the_user
     def bind(self, *args: Any, **kwargs: Any) -> Bound:
         """The checks of a call without the call: its slots and results.  Raises as the call does."""
-        try:
-            return self._binder(args, kwargs)
-        except TilewrightError as error:
-            strip(error)
-            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-                raise error
-            raise
+        return self._binder(args, kwargs)
 
 
 def describe_call(binder: Binder, artifact: Artifact) -> str:

@@ -46,10 +46,13 @@ class OnceMap(Generic[Value]):
                 self.hits += 1
             return entry.value
 
-    def peek(self, key: Hashable) -> Value | None:
-        """The value of `key` if it is there."""
+    def find(self, key: Hashable) -> Value | None:
+        """The value of `key` if it is there, counted as `get` does."""
         entry = self._entries.get(key)
-        return None if entry is None else entry.value
+        if entry is None or entry.value is None:
+            return None
+        self.hits += 1
+        return entry.value
 
     def values(self) -> Iterator[Value]:
         """The values that are there."""

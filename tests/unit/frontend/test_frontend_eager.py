@@ -124,7 +124,7 @@ def test_arguments_that_do_not_fit():
         template.build({"A": spec(6, 5)})
     with pytest.raises(errors.ArgumentCountError, match="no parameter 'D'"):
         template.build({"A": spec(6, 5), "B": spec(6, 5), "D": 1})
-    with pytest.raises(errors.AnnotationError, match=r"declared as Tensor.* and int is given"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"declared as a tensor, and int is given"):
         template.build({"A": 3, "B": spec(6, 5)})
 
 

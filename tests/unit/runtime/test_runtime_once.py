@@ -44,7 +44,7 @@ def test_a_failure_is_tried_again():
     once = OnceMap()
     with pytest.raises(ValueError, match="first"):
         once.get("k", lambda: int("first"))
-    assert once.peek("k") is None and len(once) == 0
+    assert once.find("k") is None and len(once) == 0
     assert once.get("k", lambda: 5) == 5
 
 
