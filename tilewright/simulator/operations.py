@@ -379,6 +379,8 @@ _LANES: dict[str, Function] = {
     "add": np.add.reduce,
     "max": np.fmax.reduce,
     "min": np.fmin.reduce,
+    "max_nan": np.maximum.reduce,
+    "min_nan": np.minimum.reduce,
     "bitand": np.bitwise_and.reduce,
     "bitor": np.bitwise_or.reduce,
     "bitxor": np.bitwise_xor.reduce,

@@ -106,7 +106,13 @@ def reduce(w: Writer, op: str, vector: Value, dtype: DType) -> Value:
     if vector.lanes == 1:
         return vector
     if dtype.is_float:
-        combine = {"add": lambda a, b: w.bin("fadd", a, b), "max": _bind(w, "max"), "min": _bind(w, "min")}.get(op)
+        combine = {
+            "add": lambda a, b: w.bin("fadd", a, b),
+            "max": lambda a, b: arithmetic.maximum(w, a, b),
+            "min": lambda a, b: arithmetic.minimum(w, a, b),
+            "max_nan": lambda a, b: arithmetic.extreme_nan(w, "ogt", a, b),
+            "min_nan": lambda a, b: arithmetic.extreme_nan(w, "olt", a, b),
+        }.get(op)
         if combine is None:
             raise VerificationError(f"vector reduction {op!r} is not defined on {dtype}")
         return _tree(w, vector, combine)
@@ -116,11 +122,6 @@ def reduce(w: Writer, op: str, vector: Value, dtype: DType) -> Value:
     full = f"llvm.vector.reduce.{name}.v{vector.lanes}{vector.scalar_type}"
     w.module.declare(full, vector.scalar_type, (vector.type,))
     return w.call(full, vector.scalar_type, 1, vector)
-
-
-def _bind(w: Writer, op: str) -> Callable[[Value, Value], Value]:
-    function = arithmetic.maximum if op == "max" else arithmetic.minimum
-    return lambda a, b: function(w, a, b)
 
 
 def _tree(w: Writer, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
