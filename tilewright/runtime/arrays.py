@@ -7,7 +7,9 @@ Elements below 8 bits take one byte each, as ml_dtypes stores them.
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +33,31 @@ def dtype_of_numpy(found: np.dtype[Any]) -> DType | None:
             if name not in ("handle", "tfloat32"):
                 _DTYPE_OF_NUMPY[dtype(name).numpy] = dtype(name)
     return _DTYPE_OF_NUMPY.get(found)
+
+
+_pointer_at = ctypes.c_void_p.from_address
+_DATA_OFFSET: int = object.__basicsize__
+"""Where an array object holds the address of its elements: NumPy's C interface fixes it behind the object header."""
+
+
+def _fast_address(array: np.ndarray[Any, Any]) -> int:
+    return _pointer_at(id(array) + _DATA_OFFSET).value or 0
+
+
+def _plain_address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.ctypes.data)
+
+
+def _choose_address() -> Callable[[np.ndarray[Any, Any]], int]:
+    """The fast way, which saves a microsecond or more an array, where it is seen to agree with NumPy's own."""
+    if sys.implementation.name != "cpython":
+        return _plain_address
+    samples = (np.zeros(3), np.zeros((2, 5), np.uint8)[1:, 2:], np.zeros(4, np.int16)[::-1])
+    return _fast_address if all(_fast_address(a) == _plain_address(a) for a in samples) else _plain_address
+
+
+address: Callable[[np.ndarray[Any, Any]], int] = _choose_address()
+"""The address of the first element of a NumPy array."""
 
 
 class ArrayKind(Protocol):
@@ -58,7 +85,7 @@ class NumpyKind:
         if element is None:
             raise ArgumentDTypeError(f"it has the NumPy dtype {array.dtype}, which has no counterpart here")
         return Tensor(
-            array.ctypes.data,
+            address(array),
             array.shape,
             element_strides(array.shape, array.strides, array.itemsize, contiguous=array.flags.c_contiguous),
             element,
@@ -72,9 +99,10 @@ class NumpyKind:
         for size in shape:
             count *= size
         memory = np.empty(count * found.itemsize + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
+        base = address(memory)
+        start = -base % ALIGNMENT
         array: np.ndarray[Any, Any] = np.ndarray(shape, found, memory, start)
-        return array, memory.ctypes.data + start
+        return array, base + start
 
 
 def element_strides(

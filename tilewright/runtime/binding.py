@@ -6,7 +6,6 @@ for each of `PrimFunc.sizes`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Union
@@ -16,7 +15,6 @@ import numpy as np
 from tilewright.analysis.effects import Effects, effects
 from tilewright.errors import (
     ArgumentCountError,
-    ArgumentOverlapError,
     ArgumentShapeError,
     ArgumentStrideError,
 )
@@ -24,6 +22,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.kernel import PrimFunc
 from tilewright.runtime import arrays, sizes
+from tilewright.runtime.overlap import OverlapCheck
 from tilewright.runtime.params import ArrayParam, Dim, Param, PointerParam, ScalarParam, row_major_strides
 from tilewright.runtime.plan import Plan
 from tilewright.source import caller_location
@@ -85,9 +84,8 @@ class Binder:
             for i, p in ((i, every[i]) for i in func.outputs)
             if isinstance(p, ArrayParam)
         ]
-        inputs = [p for p in self.params if isinstance(p, ArrayParam)]
         self._checked_later = [(p, i) for i, p in enumerate(self.params) if isinstance(p, ArrayParam) and _later(p)]
-        self._overlapping = len(inputs) > 1 and any(p.written for p in inputs)
+        self._overlap = OverlapCheck(self.params)
         self._positions = {p.name: i for i, p in enumerate(self.params)}
         self._output_positions = {o.param.name: i for i, o in enumerate(self.outputs)}
 
@@ -104,12 +102,14 @@ class Binder:
             self._solve(unknown, dim, array_param, shapes[position], slots)
         for array_param, position in self._checked_later:
             self._check_later(array_param, args[position], shapes[position], slots)
-        if self._overlapping:
-            self._check_overlap(shapes, slots)
+        if self._overlap.needed:
+            self._overlap(args, shapes, slots)
+        if not self.outputs:
+            return Bound(slots, list(args), [])
         arguments: list[Any] = [None] * len(self.func.params)
         for param, value in zip(self.params, args, strict=True):
             arguments[param.slot] = value
-        made = self._allocate(args, given, slots, arguments) if self.outputs else []
+        made = self._allocate(args, given, slots, arguments)
         return Bound(slots, arguments, made)
 
     def every_param(self) -> tuple[Param, ...]:
@@ -207,26 +207,6 @@ class Binder:
         return sizes.evaluate(dim.expr, self._values(slots))
 
     # --- memory --------------------------------------------------------------------------------
-
-    def _check_overlap(self, shapes: list[tuple[int, ...]], slots: list[int]) -> None:
-        """Refuse a written array that shares part of its memory with another; the very same array twice is fine."""
-        spans: list[tuple[ArrayParam, int, int]] = []
-        for param, shape in zip(self.params, shapes, strict=True):
-            start = slots[param.slot]
-            if isinstance(param, ArrayParam) and start and not param.strided:
-                spans.append((param, start, start + math.prod(shape) * param.itemsize))
-        for param, start, end in spans:
-            if not param.written:
-                continue
-            for other, other_start, other_end in spans:
-                if other is param or start >= other_end or other_start >= end:
-                    continue
-                if (start, end) != (other_start, other_end):
-                    raise param.error(
-                        ArgumentOverlapError,
-                        f"the kernel writes it, but it shares part of its memory with argument {other.name!r}",
-                        "pass arrays that do not overlap, or exactly the same array for both",
-                    )
 
     def _allocate(
         self, args: tuple[Any, ...], given: dict[int, Any], slots: list[int], arguments: list[Any]

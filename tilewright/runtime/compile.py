@@ -124,7 +124,8 @@ def in_parallel(
         with ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile") as executor:
             return list(executor.map(make, pending))
     except TilewrightError as error:  # a worker has no caller of its own
-        raise error.at(caller_location())
+        error.at(caller_location())
+        raise
 
 
 def clear_cache() -> None:

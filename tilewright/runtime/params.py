@@ -23,6 +23,9 @@ from tilewright.runtime.dlpack import Tensor
 from tilewright.source import caller_location
 
 _NDARRAY = np.ndarray
+# Bits of `ndarray.flags.num`, NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface.
+_CONTIGUOUS = 0x1
+_WRITEABLE = 0x400
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,9 @@ class ArrayParam(Param):
         self.rank = buffer.ndim
         self.written = written
         self.strided = buffer.strides is not None
+        known = buffer.const_shape()
+        self.fixed = None if known is None else tuple(known)
+        """The shape, where all of it is known; None where a call tells."""
         # Filled by the plan.
         self.literal: list[tuple[int, int]] = []
         self.takes: list[tuple[int, int]] = []
@@ -128,10 +134,11 @@ class ArrayParam(Param):
         self.stride_later: list[Dim] = []
 
     def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
-        if type(value) is _NDARRAY and value.dtype == self.numpy and value.flags.c_contiguous and not self.strided:
+        flags = value.flags.num if type(value) is _NDARRAY and not self.strided else 0
+        if flags & _CONTIGUOUS and ((found := value.dtype) is self.numpy or found == self.numpy):
             shape: tuple[int, ...] = value.shape
-            pointer = value.ctypes.data
-            read_only = self.written and not value.flags.writeable
+            pointer = arrays.address(value)
+            read_only = not flags & _WRITEABLE
         else:
             tensor = self._view(value)
             shape, pointer, read_only = tensor.shape, tensor.pointer, tensor.read_only
@@ -139,13 +146,8 @@ class ArrayParam(Param):
                 raise self._mismatch(ArgumentDTypeError, tensor, "has the wrong dtype")
             if len(shape) == self.rank:
                 self._strides(tensor, slots)
-        if len(shape) != self.rank:
-            raise self._mismatch(ArgumentShapeError, self._view(value), "has the wrong rank")
-        for axis, size in self.literal:
-            if shape[axis] != size:
-                raise self._mismatch(ArgumentShapeError, self._view(value), f"has the wrong size in dimension {axis}")
-        for axis, slot in self.takes:
-            slots[slot] = shape[axis]
+        if shape != self.fixed:
+            self._sizes(value, shape, slots)
         if 0 in shape:
             pointer = 0
         elif pointer % self.itemsize:
@@ -155,13 +157,33 @@ class ArrayParam(Param):
                 f"copy it into a fresh array: {_fresh_copy(value, self.name)}",
             )
         if read_only and self.written:
-            raise self.error(
-                ReadOnlyArgumentError,
-                "the kernel writes it, but it is read-only",
-                f"pass a writable array, for example {_fresh_copy(value, self.name)}",
-            )
+            raise self._read_only(value)
         slots[self.slot] = pointer
         return shape
+
+    def _sizes(self, value: Any, shape: tuple[int, ...], slots: list[int]) -> None:
+        """Check the sizes that are literals, take those that this parameter determines."""
+        if len(shape) != self.rank:
+            raise self._mismatch(ArgumentShapeError, self._view(value), "has the wrong rank")
+        for axis, size in self.literal:
+            if shape[axis] != size:
+                raise self._mismatch(ArgumentShapeError, self._view(value), f"has the wrong size in dimension {axis}")
+        for axis, slot in self.takes:
+            slots[slot] = shape[axis]
+
+    def _read_only(self, value: Any) -> LaunchError:
+        kind = arrays.kind_of(value)
+        if isinstance(kind, arrays.DLPackKind) and kind.name == "jax":
+            return self.error(
+                ReadOnlyArgumentError,
+                "the kernel writes it, but JAX arrays are immutable",
+                f"let the call allocate it: name {self.name} in out_idx, or return it from an eager kernel (T.empty)",
+            )
+        return self.error(
+            ReadOnlyArgumentError,
+            "the kernel writes it, but it is read-only",
+            f"pass a writable array, for example {_fresh_copy(value, self.name)}",
+        )
 
     def _view(self, value: Any) -> Tensor:
         try:

@@ -14,6 +14,7 @@ import ctypes
 import platform
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ _Status = ctypes.c_int64 * STATUS_SLOTS
 
 _load_lock = new_lock()
 _stdout_lock = new_lock()
+
+
+@cache
+def _slots_type(count: int) -> Any:
+    return ctypes.c_int64 * count
 
 
 class CpuProgram:
@@ -77,7 +83,7 @@ class CpuProgram:
         print to the standard output raised.
         """
         count = len(bound.slots)
-        args = (ctypes.c_int64 * (count + len(self.workspaces)))(*bound.slots)
+        args = _slots_type(count + len(self.workspaces))(*bound.slots)
         address = ctypes.addressof(args)
         owners = []
         for index, nbytes in enumerate(self.workspaces):
@@ -101,6 +107,9 @@ class CpuProgram:
         position = ctypes.addressof(counter)
         scratch_bytes = self.scratch_bytes
         if not scratch_bytes:
+            if total == 1:
+                entry(args, position, total, None, status)
+                return
             pool().run(lambda: entry(args, position, total, None, status), total)
             return
 
