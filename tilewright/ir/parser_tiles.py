@@ -73,13 +73,15 @@ class TileParser(ExpressionParser):
 
     def _gemm(self, start: Token) -> Stmt:
         c = self.region()
-        self.expect("+=")
+        clear = self.accept("=")
+        if not clear:
+            self.expect("+=", "'+=' or '='")
         a = self.region()
         self.expect("@")
         b = self.region()
-        switches = ("transpose_a", "transpose_b", "clear_accum")
+        switches = ("transpose_a", "transpose_b")
         flags = self._flags((*switches, "policy", "k_pack"))
-        transpose_a, transpose_b, clear = (name in flags for name in switches)
+        transpose_a, transpose_b = (name in flags for name in switches)
         policy, k_pack = str(flags.get("policy", "square")), int(flags.get("k_pack", 1))
         return Gemm(a, b, c, transpose_a, transpose_b, clear, policy, k_pack, loc=self._end(start))
 

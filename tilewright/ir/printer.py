@@ -262,13 +262,14 @@ class Printer(ExpressionPrinter):
         self._line(stmt, indent, f"fill {self.region(stmt.dst)} = {value}")
 
     def _gemm(self, stmt: Gemm, indent: str) -> None:
-        flags = _flags(transpose_a=stmt.transpose_a, transpose_b=stmt.transpose_b, clear_accum=stmt.clear_accum)
+        flags = _flags(transpose_a=stmt.transpose_a, transpose_b=stmt.transpose_b)
         if stmt.policy != "square":
             flags.append(f"policy={stmt.policy}")
         if stmt.k_pack != 1:
             flags.append(f"k_pack={stmt.k_pack}")
         tail = f" ({', '.join(flags)})" if flags else ""
-        text = f"gemm {self.region(stmt.c)} += {self.region(stmt.a)} @ {self.region(stmt.b)}{tail}"
+        sign = "=" if stmt.clear_accum else "+="
+        text = f"gemm {self.region(stmt.c)} {sign} {self.region(stmt.a)} @ {self.region(stmt.b)}{tail}"
         self._line(stmt, indent, text)
 
     def _reduce(self, stmt: Reduce, indent: str) -> None:

@@ -11,7 +11,7 @@ becomes, with the staging buffers eight times as deep,
         copy B[k * 256 +: 256, bx * 128 +: 128] -> B_shared
         prefetch A[by * 128 +: 128, min(k + 1, 3) * 256 +: 256]
         prefetch B[min(k + 1, 3) * 256 +: 256, bx * 128 +: 128]
-        if k == 0: gemm C_local += A_shared @ B_shared (clear_accum)
+        if k == 0: gemm C_local = A_shared @ B_shared
         else:      gemm C_local += A_shared @ B_shared
 A CPU core has caches that hold more than one step, and each gemm loads and stores its whole result.  The steps may be
 joined when the staging buffers serve this loop only and the regions of consecutive steps are neighbours along K.

@@ -31,7 +31,7 @@ def test_the_quick_start_program():
         "prefetch A[by * 128 +: 128, min(step + 1, 3) * 256 +: 256]",
         "prefetch B[min(step + 1, 3) * 256 +: 256, bx * 128 +: 128]",
         "if step == 0:",
-        "gemm C_local += A_shared @ B_shared (clear_accum)",
+        "gemm C_local = A_shared @ B_shared",
         "else:",
         "gemm C_local += A_shared @ B_shared",
         "copy C_local -> C[by * 128 +: 128, bx * 128 +: 128]",
