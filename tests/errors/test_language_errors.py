@@ -267,6 +267,13 @@ def test_statements_before_the_kernel_opens():
     check(source, KernelStructureError, "T.clear must stand inside `with T.Kernel(...)`")
 
 
+def test_a_tile_is_no_parameter_of_a_kernel():
+    source = (
+        '@T.prim_func\ndef main(A: T.SharedBuffer((8,), "int32")):\n         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n    pass'
+    )
+    check(source, errors.AnnotationError, "no tensor type and no scalar dtype: SharedBuffer((8), int32)", "T.Tensor")
+
+
 def test_names_are_looked_up_as_python_does():
     assert not hasattr(T, "nonsense")
     assert getattr(T, "nonsense", 3) == 3

@@ -100,6 +100,30 @@ class _StridedTensorAnnotation:
         return "T.StridedTensor"
 
 
+class TileType:
+    """The type of a tile as a macro's parameter; it documents, and is not compared with what is passed."""
+
+    def __init__(self, name: str, shape: Any, of: Any) -> None:
+        self.text = f"{name}({_text(shape_tuple(shape))}, {dtype(of)})"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class _TileAnnotation:
+    """`T.SharedBuffer((M, K), dtype)` and its like: a macro's parameter that is a tile."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @shows_the_user
+    def __call__(self, shape: Any, dtype: Any = "float32") -> TileType:
+        return TileType(self.name, shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"T.{self.name}"
+
+
 class RefType:
     """`T.Ref` as the annotation of a macro's parameter: an assignment to it changes the caller's variable."""
 
@@ -113,8 +137,11 @@ class RefType:
 Tensor = _TensorAnnotation()
 StridedTensor = _StridedTensorAnnotation()
 TensorBuffer = Tensor
+SharedBuffer = _TileAnnotation("SharedBuffer")
+FragmentBuffer = _TileAnnotation("FragmentBuffer")
+LocalBuffer = _TileAnnotation("LocalBuffer")
 Ref = RefType()
 ptr = dtype("handle")
 
 
-__all__ = ["Ref", "StridedTensor", "Tensor", "ptr"]
+__all__ = ["FragmentBuffer", "LocalBuffer", "Ref", "SharedBuffer", "StridedTensor", "Tensor", "ptr"]
