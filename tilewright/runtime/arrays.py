@@ -23,16 +23,20 @@ from tilewright.runtime.dlpack import Tensor
 ALIGNMENT = 64
 """Bytes that memory allocated here is aligned to: a cache line, and the widest vector register."""
 
-_DTYPE_OF_NUMPY: dict[np.dtype[Any], DType] = {}
+_NAMES = {form.numpy: name for name, form in FORMATS.items() if name not in ("handle", "tfloat32")}
+"""NumPy's names of the dtypes."""
+_DTYPE_OF_NUMPY: dict[np.dtype[Any], DType | None] = {}
 
 
 def dtype_of_numpy(found: np.dtype[Any]) -> DType | None:
-    """The dtype of a NumPy dtype, None when it has no counterpart (also: foreign byte order)."""
-    if not _DTYPE_OF_NUMPY:
-        for name in FORMATS:
-            if name not in ("handle", "tfloat32"):
-                _DTYPE_OF_NUMPY[dtype(name).numpy] = dtype(name)
-    return _DTYPE_OF_NUMPY.get(found)
+    """The dtype of a NumPy dtype, None when it has no counterpart (also: foreign byte order).
+
+    Goes by the name first: ml_dtypes, whose import may take a second, is not loaded for arrays without it.
+    """
+    if found not in _DTYPE_OF_NUMPY:
+        name = _NAMES.get(found.name)
+        _DTYPE_OF_NUMPY[found] = dtype(name) if name is not None and dtype(name).numpy == found else None
+    return _DTYPE_OF_NUMPY[found]
 
 
 _pointer_at = ctypes.c_void_p.from_address
@@ -83,7 +87,11 @@ class NumpyKind:
     def view(self, array: np.ndarray[Any, Any]) -> Tensor:
         element = dtype_of_numpy(array.dtype)
         if element is None:
-            raise ArgumentDTypeError(f"it has the NumPy dtype {array.dtype}, which has no counterpart here")
+            swapped = dtype_of_numpy(array.dtype.newbyteorder()) is not None
+            raise ArgumentDTypeError(
+                f"it has the NumPy dtype {array.dtype}, which has no counterpart here",
+                hint="its bytes are in the order of other machines: convert it, with .astype()" if swapped else "",
+            )
         return Tensor(
             address(array),
             array.shape,
@@ -196,7 +204,14 @@ def view(value: Any) -> Tensor:
     """The memory of an array of any kind.  Raises ArgumentTypeError when it is no array."""
     kind = kind_of(value)
     if kind is None:
-        raise ArgumentTypeError(f"it is a {type(value).__name__}, not an array")
+        if isinstance(value, np.ma.MaskedArray):
+            raise ArgumentTypeError(
+                "it is a masked array, whose mask would be lost", hint="pass its .filled(value) or its .data"
+            )
+        raise ArgumentTypeError(
+            f"it is a {type(value).__name__}, not an array",
+            hint="pass an array of NumPy, torch, JAX or another library with DLPack",
+        )
     return kind.view(value)
 
 
