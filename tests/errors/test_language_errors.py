@@ -226,6 +226,9 @@ CASES = [
     (("F[0] = «np.array([1, 2]) * F[0]»",), UnsupportedSyntaxError, "NumPy works on arrays", ""),
     (("F[0] = «float(F[0])»",), UnsupportedSyntaxError, "a Python float is needed here", "T.cast"),
     (("for i in «3»:", "    pass"), UnsupportedSyntaxError, "cannot go over int 3", "range(n)"),
+    (("x = {1: 2}", "F[0] = «x[bx]»"), UnsupportedSyntaxError, "cannot be the key of a dictionary", ""),
+    (("for «i, j» in T.Parallel(8):", "    pass"), UnsupportedSyntaxError, "cannot be unpacked to 2 names", "one variable"),
+    (("for «i, j, k» in T.Parallel(8, 8):", "    pass"), UnsupportedSyntaxError, "2 values cannot be unpacked to 3 names", ""),
     # structure
     (("«T.Kernel(3)»",), KernelStructureError, "T.Kernel(...) has no effect by itself", "with T.Kernel"),
     (("with «T.Kernel(3)» as z:", "    pass"), KernelStructureError, "a kernel inside another kernel", ""),
@@ -325,6 +328,41 @@ def test_errors_of_macros_have_the_place_in_the_macro():
 
     assert "T.copy(src, dst[0:4])" in str(info.value) and not ours(info.value)
     assert isinstance(info.value, errors.TilewrightError)
+
+
+def test_calls_of_macros_that_do_not_fit():
+    source = """
+    @T.macro
+    def load(src, dst):
+        T.copy(src, dst)
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1):
+            load(A)
+            ^^^^^^^
+    """
+    check(source, ArgumentValueError, "macro load: missing a required argument: 'dst'", "load(src, dst)")
+
+
+def test_annotations_that_name_nothing():
+    source = '@T.prim_func\ndef main(A: "Nothing"):\n            ^^^^^^^^^\n    pass'
+    check(
+        source,
+        errors.AnnotationError,
+        "the annotation of 'A' cannot be evaluated: name 'Nothing' is not defined",
+        "T.Tensor",
+    )
+
+
+def test_arguments_of_eager_kernels_that_are_not_declared():
+    @tilewright.jit(target="reference")
+    def wipe(A):
+        with T.Kernel(1):
+            T.clear(A)
+
+    with pytest.raises(ScopeError, match=r"the target of T\.clear is an argument that is not declared"):
+        wipe(np.zeros(3, np.float32))
 
 
 def test_a_function_of_the_user_keeps_its_own_errors():

@@ -199,7 +199,11 @@ class Activation:
         if isinstance(value, Expr):
             if count == 1 and star < 0:
                 return [value]
-            raise UnsupportedSyntaxError("a run-time value cannot be unpacked", location=caller_location())
+            raise UnsupportedSyntaxError(
+                f"a run-time value cannot be unpacked to {count} names",
+                location=caller_location(),
+                hint="a loop or kernel of one dimension has one variable",
+            )
         parts = list(value)
         if star >= 0:
             if any(isinstance(p, (Expr, Buffer)) for p in parts):
@@ -208,6 +212,12 @@ class Activation:
             if last < star:
                 raise ValueError(f"not enough values to unpack (expected at least {count - 1}, got {len(parts)})")
             parts[star:last] = [parts[star:last]]
+        elif len(parts) != count and any(isinstance(p, (Expr, Buffer)) for p in parts):
+            raise UnsupportedSyntaxError(
+                f"{len(parts)} values cannot be unpacked to {count} names",
+                location=caller_location(),
+                hint="a loop or kernel has as many variables as dimensions",
+            )
         elif len(parts) != count:
             few = "not enough" if len(parts) < count else "too many"
             raise ValueError(f"{few} values to unpack (expected {count}, got {len(parts)})")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
 
-from tilewright.errors import KernelStructureError, LanguageError, ScopeError
+from tilewright.errors import ArgumentValueError, KernelStructureError, LanguageError, ScopeError
 from tilewright.frontend.activation import Activation
 from tilewright.frontend.calls import explained_calls
 from tilewright.frontend.liveness import check_names
@@ -162,7 +162,14 @@ class Macro:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         builder = Builder.current(f"macro {self.__name__}")
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentValueError(
+                f"macro {self.__name__}: {error}",
+                location=caller_location(),
+                hint=f"its parameters are {self.__name__}({', '.join(self.signature.parameters)})",
+            ) from None
         bound.apply_defaults()
         activation = Activation(builder)
         for name, value in bound.arguments.items():

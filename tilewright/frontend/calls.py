@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import tilewright.language as language
-from tilewright.errors import ArgumentValueError
+from tilewright.errors import ArgumentValueError, UnsupportedSyntaxError
+from tilewright.ir.expr import Expr
 from tilewright.language.tracebacks import place
 from tilewright.source import is_user_frame
 
@@ -19,9 +20,20 @@ _MISFIT = re.compile(r"(?:(\w+)\.)?(\w+)\(\) (missing|got|takes) ")
 
 @contextmanager
 def explained_calls() -> Iterator[None]:
-    """Turn the TypeError of a call `T.copy(A)` into an ArgumentValueError with its place and the signature."""
+    """Turn the TypeError of a call `T.copy(A)` into an ArgumentValueError with its place and the signature.
+
+    Raises UnsupportedSyntaxError for a run-time value as the key of a dictionary.
+    """
     try:
         yield
+    except KeyError as error:
+        if not error.args or not isinstance(error.args[0], Expr):
+            raise
+        raise UnsupportedSyntaxError(
+            "a run-time value cannot be the key of a dictionary",
+            location=place(error),
+            hint="use a loop that Python runs, such as `for x in [0, 1, 2]`",
+        ) from None
     except TypeError as error:
         function = _called(error)
         if function is None:

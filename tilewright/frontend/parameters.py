@@ -67,7 +67,14 @@ def evaluate(func: FunctionType, source: FunctionSource, parameter: Parameter, f
             ast.copy_location(child, node)
         node = inner
     code = compile(ast.Expression(body=node), source.file, "eval", dont_inherit=True)
-    return eval(code, func.__globals__, _Names(func, frame))
+    try:
+        return eval(code, func.__globals__, _Names(func, frame))
+    except NameError as error:
+        raise AnnotationError(
+            f"the annotation of {parameter.name!r} cannot be evaluated: {error}",
+            location=source.location(node),
+            hint=_EXAMPLE,
+        ) from None
 
 
 def _is_dtype(name: str) -> bool:

@@ -16,6 +16,7 @@ from tilewright.errors import (
     UnknownNameError,
     UnsupportedSyntaxError,
 )
+from tilewright.ir.arrayspec import ArraySpec
 from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_expr, cast, const, const_int
 from tilewright.ir.stmt import Fill, Region, Store
@@ -211,6 +212,12 @@ def to_region(value: Any, what: str = "operand") -> Region:
         return Region(load.buffer, load.indices, (_ONE,) * len(load.indices), loc=load.loc)
     if hasattr(value, "as_expr"):
         value = value.as_expr()
+    if isinstance(value, ArraySpec):
+        raise ScopeError(
+            f"the {what} is an argument that is not declared",
+            location=caller_location(),
+            hint="declare it by a statement such as `A: T.Tensor((M, N), dtype)` before it is used",
+        )
     kind = f"a {value.dtype} value" if isinstance(value, Expr) else f"{type(value).__name__} {value!r}"
     raise ScopeError(
         f"the {what} must be a tensor, a slice of one or an element of one, not {kind}", location=caller_location()
