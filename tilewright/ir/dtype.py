@@ -200,13 +200,13 @@ def dtype(spec: Any) -> DType:
     found = _INTERNED.get(name)
     if found is not None:
         return found
-    base, _, lanes_text = name.partition("x")
+    base, separator, lanes_text = name.partition("x")
     base = ALIASES.get(base, base)
-    if base not in FORMATS or (lanes_text and not lanes_text.isdigit()):
+    lanes = int(lanes_text) if lanes_text.isdecimal() else 0 if separator else 1
+    if base not in FORMATS or lanes < 1:
         raise DTypeError(
             f"unknown dtype {spec!r}", hint=f"known dtypes: {', '.join(sorted(FORMATS))}, and vectors such as float16x8"
         )
-    lanes = int(lanes_text) if lanes_text else 1
     canonical = base if lanes == 1 else f"{base}x{lanes}"
     found = _INTERNED.get(canonical)
     if found is None:
