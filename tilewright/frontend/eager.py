@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -35,7 +34,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.expr import Buffer, const_int
 from tilewright.ir.kernel import Param, PrimFunc
 from tilewright.language.annotations import TensorType
-from tilewright.language.tracebacks import place, strip
+from tilewright.language.tracebacks import place, shows_the_user
 from tilewright.source import Location, caller_location
 
 
@@ -58,29 +57,25 @@ class JitTemplate:
     Raises LanguageError, SourceUnavailableError for what is no function with a source.
     """
 
+    @shows_the_user
     def __init__(self, function: Any) -> None:
-        try:
-            self.func: FunctionType = plain_function(function, "@tilewright.jit")
-            self.source: FunctionSource = parse(self.func)
-            self.signature = inspect.signature(self.func)
-            self.form = "eager" if _is_eager(self.source.tree) else "lazy"
-            self._types: dict[str, Any] = {}
-            self.used_before_declared: frozenset[str] = frozenset()
-            if self.form == "eager":
-                check(self.source)
-                self._types = _annotated_in_signature(self)
-                self.used_before_declared = _used_before_declared(self.source.tree)
-        except Exception as error:
-            strip(error)
-            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-                raise error
-            raise
+        self.func: FunctionType = plain_function(function, "@tilewright.jit")
+        self.source: FunctionSource = parse(self.func)
+        self.signature = inspect.signature(self.func)
+        self.form = "eager" if _is_eager(self.source.tree) else "lazy"
+        self._types: dict[str, Any] = {}
+        self.used_before_declared: frozenset[str] = frozenset()
+        if self.form == "eager":
+            check(self.source)
+            self._types = _annotated_in_signature(self)
+            self.used_before_declared = _used_before_declared(self.source.tree)
 
     @property
     def name(self) -> str:
         """The function's name."""
         return self.func.__name__
 
+    @shows_the_user
     def build(self, *args: Any, **kwargs: Any) -> PrimFunc:
         """The program: lazy from the function's own arguments, eager from one mapping `values`.
 
@@ -88,26 +83,15 @@ class JitTemplate:
         defaults.  Raises LanguageError on a wrong program, ArgumentShapeError, ArgumentDTypeError,
         ArgumentCountError where the arguments do not fit the declarations.
         """
-        try:
-            return self._build_eager(*args, **kwargs)[0] if self.form == "eager" else self._build_lazy(*args, **kwargs)
-        except Exception as error:
-            strip(error)
-            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-                raise error
-            raise
+        return self._build_eager(*args, **kwargs)[0] if self.form == "eager" else self._build_lazy(*args, **kwargs)
 
+    @shows_the_user
     def specialise(self, values: Mapping[str, Any]) -> tuple[PrimFunc, dict[str, Dependence]]:
         """The program of an eager function, and what it depends on: of an argument without an entry, on all of it.
 
         Raises as `build` does.
         """
-        try:
-            return self._build_eager(values)
-        except Exception as error:
-            strip(error)
-            if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-                raise error
-            raise
+        return self._build_eager(values)
 
     def _build_lazy(self, *args: Any, **kwargs: Any) -> PrimFunc:
         result = self.func(*args, **kwargs)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.language.tracebacks import strip
+from tilewright.language.tracebacks import shows_the_user
 
 _HOOKS: dict[str, Callable[[Any], Any]] = {}
 
@@ -16,6 +15,7 @@ def install(name: str, function: Callable[[Any], Any]) -> None:
     _HOOKS[name] = function
 
 
+@shows_the_user
 def prim_func(func: Any = None) -> Any:
     """Turn a Python function into a tile program (a PrimFunc), `@T.prim_func` or `@T.prim_func()`.
 
@@ -24,15 +24,10 @@ def prim_func(func: Any = None) -> Any:
     """
     if func is None:
         return prim_func
-    try:
-        return _HOOKS["prim_func"](func)
-    except Exception as error:
-        strip(error)
-        if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-            raise error
-        raise
+    return _HOOKS["prim_func"](func)
 
 
+@shows_the_user
 def macro(func: Any = None) -> Any:
     """Make a function whose body is inlined where a kernel calls it, `@T.macro` or `@T.macro()`.
 
@@ -40,13 +35,7 @@ def macro(func: Any = None) -> Any:
     """
     if func is None:
         return macro
-    try:
-        return _HOOKS["macro"](func)
-    except Exception as error:
-        strip(error)
-        if sys.version_info < (3, 11):  # where a bare raise brings the frames back
-            raise error
-        raise
+    return _HOOKS["macro"](func)
 
 
 __all__ = ["macro", "prim_func"]
