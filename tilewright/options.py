@@ -21,6 +21,10 @@ ENVIRONMENT: dict[str, str] = {
 }
 
 
+MAX_THREADS = 4096
+"""More threads than any machine has cores; a larger number is a slip."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What a user may ask of one compilation.  All of it is part of the cache key.
@@ -67,6 +71,9 @@ def env_threads() -> int:
     if not text:
         affinity = getattr(os, "sched_getaffinity", None)
         return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
-    if not text.isdigit() or not 1 <= int(text) <= 4096:
-        raise OptionError(f"TILEWRIGHT_NUM_THREADS must be a number from 1 to 4096, got {text!r}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_THREADS):
+        raise OptionError(
+            f"TILEWRIGHT_NUM_THREADS must be a number from 1 to {MAX_THREADS}, got {text!r}",
+            hint="leave it unset for all cores that this process may use",
+        )
     return int(text)

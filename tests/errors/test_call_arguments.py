@@ -93,7 +93,7 @@ def test_dtype_rank_and_size():
     error = refused(
         errors.ArgumentDTypeError, r"'A'.*expected float16\[m, 8\], got float32\[4, 8\]", A=np.zeros((4, 8), np.float32)
     )
-    assert error.hint == "A is declared as float16[m, 8]"
+    assert error.hint == "A is declared as float16[m, 8]; convert it, with .astype() or .to()"
     refused(errors.ArgumentDTypeError, "bfloat16", A=np.zeros((4, 8), ml_dtypes.bfloat16))
     refused(errors.ArgumentDTypeError, "complex64", A=np.zeros((4, 8), np.complex64))
     refused(errors.ArgumentShapeError, r"wrong rank.*got float16\[32\]", A=np.zeros(32, np.float16))

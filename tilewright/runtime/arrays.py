@@ -135,13 +135,23 @@ class TorchKind:
             raise dlpack.wrong_device(str(array.device))
         torch = sys.modules["torch"]
         if array.layout is not torch.strided or array.is_neg() or array.is_conj():
-            raise ArgumentTypeError(f"it is a torch tensor without plain memory (layout {array.layout})")
+            raise ArgumentTypeError(
+                f"it is a torch tensor without plain memory (layout {array.layout})",
+                hint="pass .to_dense(), .resolve_neg() or .resolve_conj() of it",
+            )
         try:
             element = dtype(str(array.dtype))
         except DTypeError:
             raise ArgumentDTypeError(f"it has the torch dtype {array.dtype}, which has no counterpart here") from None
-        strides = None if array.is_contiguous() else tuple(array.stride())
-        return Tensor(array.data_ptr(), tuple(array.shape), strides, element, False, array)
+        try:
+            shape, pointer = tuple(array.shape), array.data_ptr()
+            strides = None if array.is_contiguous() else tuple(array.stride())
+        except RuntimeError as error:  # of a transformation or a trace: vmap, grad, nested tensors
+            reason = str(error).partition("\n")[0]
+            raise ArgumentTypeError(f"it is a {type(array).__name__} without plain memory: {reason}") from None
+        if not pointer and 0 not in shape:
+            raise ArgumentTypeError(f"it is a {type(array).__name__} without memory, as in a trace")
+        return Tensor(pointer, shape, strides, element, False, array)
 
     def empty(self, shape: tuple[int, ...], element: DType) -> tuple[Any, int]:
         torch = sys.modules["torch"]

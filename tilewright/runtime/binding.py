@@ -37,13 +37,14 @@ Made = tuple[Union[arrays.ArrayKind, None], Any, DType]
 class Bound:
     """The arguments of one call.
 
-    slots: what the kernel takes.  arguments: the object for each parameter, results included, in order;
-    they keep the memory alive.  made: the results.
+    slots: what the kernel takes.  arguments: the object for each parameter, results included, in order.
+    made: the results.  owners: what keeps the memory alive beside the arguments, the capsules of their exports.
     """
 
     slots: list[int]
     arguments: list[Any]
     made: list[Made]
+    owners: list[object]
 
     def results(self) -> Any:
         """What the call returns, to be asked for once the kernel has run: nothing, one array, or a tuple."""
@@ -97,7 +98,8 @@ class Binder:
         if len(args) != len(self.params):
             raise self._count_error(len(args))
         slots = [0] * self.width
-        shapes = [param.bind(value, slots) for param, value in zip(self.params, args, strict=True)]
+        owners: list[object] = []
+        shapes = [param.bind(value, slots, owners) for param, value in zip(self.params, args, strict=True)]
         for unknown, dim, array_param, position in self.solved:
             self._solve(unknown, dim, array_param, shapes[position], slots)
         for array_param, position in self._checked_later:
@@ -105,12 +107,12 @@ class Binder:
         if self._overlap.needed:
             self._overlap(args, shapes, slots)
         if not self.outputs:
-            return Bound(slots, list(args), [])
+            return Bound(slots, list(args), [], owners)
         arguments: list[Any] = [None] * len(self.func.params)
         for param, value in zip(self.params, args, strict=True):
             arguments[param.slot] = value
-        made = self._allocate(args, given, slots, arguments)
-        return Bound(slots, arguments, made)
+        made = self._allocate(args, given, slots, arguments, owners)
+        return Bound(slots, arguments, made, owners)
 
     def every_param(self) -> tuple[Param, ...]:
         """All parameters of the function, results included."""
@@ -209,7 +211,12 @@ class Binder:
     # --- memory --------------------------------------------------------------------------------
 
     def _allocate(
-        self, args: tuple[Any, ...], given: dict[int, Any], slots: list[int], arguments: list[Any]
+        self,
+        args: tuple[Any, ...],
+        given: dict[int, Any],
+        slots: list[int],
+        arguments: list[Any],
+        owners: list[object],
     ) -> list[Made]:
         kind = self._result_kind(args)
         made: list[Made] = []
@@ -217,7 +224,7 @@ class Binder:
             shape = tuple([self._dim(dim, slots) for dim in output.shape])
             if index in given:
                 array = given[index]
-                self._bind_given(output, array, shape, slots)
+                self._bind_given(output, array, shape, slots, owners)
             else:
                 if min(shape, default=0) < 0:
                     raise output.param.error(ArgumentShapeError, f"the result would have the shape {shape}")
@@ -228,8 +235,10 @@ class Binder:
             made.append((None if index in given else kind, array, output.param.element))
         return made
 
-    def _bind_given(self, output: Output, array: Any, shape: tuple[int, ...], slots: list[int]) -> None:
-        actual = output.param.bind(array, slots)
+    def _bind_given(
+        self, output: Output, array: Any, shape: tuple[int, ...], slots: list[int], owners: list[object]
+    ) -> None:
+        actual = output.param.bind(array, slots, owners)
         if actual != shape:
             raise output.param.error(ArgumentShapeError, f"the result has the shape {shape}, got {actual}")
 

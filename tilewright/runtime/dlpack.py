@@ -35,7 +35,11 @@ DEVICE_NAMES = {
     16: "hexagon",
 }
 FLAG_READ_ONLY = 1
+FLAG_IS_COPIED = 2
+_NOT_WRITABLE = FLAG_READ_ONLY | FLAG_IS_COPIED
 FLAG_SUBBYTE_PADDED = 4
+MAX_RANK = 64
+"""More dimensions than any library has; what claims more is no tensor."""
 
 
 class DLDevice(ctypes.Structure):
@@ -106,7 +110,11 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor behind a capsule.  strides in elements, None for row-major; `owner` keeps the memory alive."""
+    """A tensor behind a capsule.
+
+    strides in elements, None for row-major.  read_only: also of a copy that an export made, for what is written
+    there would not reach the array.  owner: keeps the memory alive.
+    """
 
     pointer: int
     shape: tuple[int, ...]
@@ -137,11 +145,9 @@ def read(array: Any) -> Tensor:
     Raises ArgumentDeviceError for memory that the CPU cannot read, ArgumentTypeError when the export
     fails, ArgumentDTypeError for a format without a name here.
     """
-    device = getattr(array, "__dlpack_device__", None)
-    if device is not None:
-        place = tuple(device())
-        if place[0] not in CPU_DEVICES:
-            raise wrong_device(device_name(place))
+    place = _device(array)
+    if place is not None and place[0] not in CPU_DEVICES:
+        raise wrong_device(device_name(place))
     capsule = _export(array)
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = DLManagedTensorVersioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
@@ -153,6 +159,18 @@ def read(array: Any) -> Tensor:
     raise ArgumentTypeError("its __dlpack__ gave something other than a fresh DLPack capsule")
 
 
+def _device(array: Any) -> tuple[int, int] | None:
+    """Where `array` says that it lives, None when it does not say."""
+    device = getattr(array, "__dlpack_device__", None)
+    if device is None:
+        return None
+    try:
+        kind, number = device()
+        return int(kind), int(number)
+    except Exception as error:
+        raise ArgumentTypeError(f"its __dlpack_device__ failed: {_first_line(error)}") from None
+
+
 def _export(array: Any) -> Any:
     try:
         try:
@@ -160,7 +178,11 @@ def _export(array: Any) -> Any:
         except TypeError:  # the protocol before version 1.0
             return array.__dlpack__()
     except Exception as error:
-        raise ArgumentTypeError(f"its __dlpack__ failed: {error}") from None
+        raise ArgumentTypeError(f"its __dlpack__ failed: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _tensor(tensor: DLTensor, capsule: Any, flags: int) -> Tensor:
@@ -175,10 +197,14 @@ def _tensor(tensor: DLTensor, capsule: Any, flags: int) -> Tensor:
     if tensor.dtype.bits < 8 and not flags & FLAG_SUBBYTE_PADDED:
         raise ArgumentDTypeError(f"its {name} elements are packed, one element a byte is needed")
     rank = tensor.ndim
+    if not 0 <= rank <= MAX_RANK or (rank and not tensor.shape):
+        raise ArgumentTypeError(f"its DLPack capsule is damaged: it has {rank} dimensions")
     shape = tuple(tensor.shape[:rank]) if rank else ()
+    if min(shape, default=0) < 0 or (not tensor.data and 0 not in shape):
+        raise ArgumentTypeError(f"its DLPack capsule is damaged: shape {shape} at address {tensor.data or 0:#x}")
     strides = tuple(tensor.strides[:rank]) if rank and tensor.strides else None
     return Tensor(
-        (tensor.data or 0) + tensor.byte_offset, shape, strides, dtype(name), bool(flags & FLAG_READ_ONLY), capsule
+        (tensor.data or 0) + tensor.byte_offset, shape, strides, dtype(name), bool(flags & _NOT_WRITABLE), capsule
     )
 
 

@@ -48,8 +48,11 @@ class Param:
         self.slot = slot
         self.expected = expected
 
-    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
-        """Check `value` as far as it can be on its own and fill the slots that it determines; its shape."""
+    def bind(self, value: Any, slots: list[int], owners: list[object]) -> tuple[int, ...]:
+        """Check `value` as far as it can be on its own and fill the slots that it determines; its shape.
+
+        owners: takes what has to live as long as the call, beside `value` itself.
+        """
         raise self.error(ArgumentTypeError, f"no argument can be bound to {self.expected}")
 
     def error(self, kind: type[LaunchError], what: str, hint: str = "") -> LaunchError:
@@ -73,7 +76,7 @@ class ScalarParam(Param):
             low, high = var.dtype.int_range()
             self.low, self.high = low, min(high, (1 << 63) - 1)
 
-    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
+    def bind(self, value: Any, slots: list[int], owners: list[object]) -> tuple[int, ...]:
         if type(value) is int and self.low <= value <= self.high:
             slots[self.slot] = value
             return ()
@@ -90,14 +93,16 @@ class PointerParam(Param):
     def __init__(self, kernel: str, var: Var, slot: int) -> None:
         super().__init__(kernel, var.name, slot, "a pointer")
 
-    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
+    def bind(self, value: Any, slots: list[int], owners: list[object]) -> tuple[int, ...]:
         if value is None:
             slots[self.slot] = 0
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             slots[self.slot] = int(value)
         else:
             try:
-                slots[self.slot] = arrays.view(value).pointer
+                tensor = arrays.view(value)
+                slots[self.slot] = tensor.pointer
+                owners.append(tensor.owner)
             except LaunchError as error:
                 raise self.error(type(error), error.message, error.hint) from None
         return ()
@@ -133,7 +138,7 @@ class ArrayParam(Param):
         self.later: list[Dim] = []
         self.stride_later: list[Dim] = []
 
-    def bind(self, value: Any, slots: list[int]) -> tuple[int, ...]:
+    def bind(self, value: Any, slots: list[int], owners: list[object]) -> tuple[int, ...]:
         flags = value.flags.num if type(value) is _NDARRAY and not self.strided else 0
         if flags & _CONTIGUOUS and ((found := value.dtype) is self.numpy or found == self.numpy):
             shape: tuple[int, ...] = value.shape
@@ -141,9 +146,12 @@ class ArrayParam(Param):
             read_only = not flags & _WRITEABLE
         else:
             tensor = self._view(value)
+            owners.append(tensor.owner)
             shape, pointer, read_only = tensor.shape, tensor.pointer, tensor.read_only
             if tensor.dtype is not self.element:
-                raise self._mismatch(ArgumentDTypeError, tensor, "has the wrong dtype")
+                raise self._mismatch(
+                    ArgumentDTypeError, tensor, "has the wrong dtype", "; convert it, with .astype() or .to()"
+                )
             if len(shape) == self.rank:
                 self._strides(tensor, slots)
         if shape != self.fixed:
@@ -179,9 +187,10 @@ class ArrayParam(Param):
                 "the kernel writes it, but JAX arrays are immutable",
                 f"let the call allocate it: name {self.name} in out_idx, or return it from an eager kernel (T.empty)",
             )
+        copied = " or exported as a copy" if isinstance(kind, arrays.DLPackKind) else ""
         return self.error(
             ReadOnlyArgumentError,
-            "the kernel writes it, but it is read-only",
+            f"the kernel writes it, but it is read-only{copied}",
             f"pass a writable array, for example {_fresh_copy(value, self.name)}",
         )
 
@@ -189,16 +198,18 @@ class ArrayParam(Param):
         try:
             return arrays.view(value)
         except LaunchError as error:
-            hint = (
-                f"{self.name} is declared as {self.expected}; only a T.ptr parameter takes None"
-                if value is None
-                else ""
-            )
-            raise self.error(type(error), error.message, hint or error.hint) from None
+            hint = f"; {error.hint}" if error.hint else ""
+            if value is None:
+                hint = "; only a T.ptr parameter takes None"
+            raise self.error(type(error), error.message, f"{self.name} is declared as {self.expected}{hint}") from None
 
-    def _mismatch(self, kind: type[LaunchError], tensor: Tensor, what: str) -> LaunchError:
+    def _mismatch(self, kind: type[LaunchError], tensor: Tensor, what: str, remedy: str = "") -> LaunchError:
         shape = ", ".join(map(str, tensor.shape))
-        return self.error(kind, f"{what}: expected {self.expected}, got {tensor.dtype}[{shape}]")
+        return self.error(
+            kind,
+            f"{what}: expected {self.expected}, got {tensor.dtype}[{shape}]",
+            f"{self.name} is declared as {self.expected}{remedy}",
+        )
 
     def _strides(self, tensor: Tensor, slots: list[int]) -> None:
         """Check (row-major) or take (declared) the strides."""

@@ -45,7 +45,9 @@ def _as_float(value: Any, element: DType) -> float:
         try:
             if not isinstance(value, np.complexfloating):
                 return float(value)
-        except (TypeError, ValueError, OverflowError):
+        except OverflowError:
+            raise ArgumentTypeError(f"it is {_describe(value)}, beyond every float") from None
+        except (TypeError, ValueError):
             pass
     raise ArgumentTypeError(f"it is {_describe(value)}, {element} takes a number")
 

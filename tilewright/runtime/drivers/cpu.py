@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -25,6 +24,7 @@ from tilewright.ir.kernel import PrimFunc
 from tilewright.runtime.binding import Bound
 from tilewright.runtime.locks import new_lock
 from tilewright.runtime.memory import give_arena, take_arena, workspace
+from tilewright.runtime.output import OUTPUT
 from tilewright.runtime.pool import pool
 from tilewright.simulator.printing import format_print
 from tilewright.source import Location
@@ -44,7 +44,6 @@ _PrintCallback = ctypes.CFUNCTYPE(None, ctypes.c_int64, _Pointer, ctypes.c_int64
 _Status = ctypes.c_int64 * STATUS_SLOTS
 
 _load_lock = new_lock()
-_stdout_lock = new_lock()
 
 
 @cache
@@ -95,8 +94,10 @@ class CpuProgram:
             self._run(entry, address, blocks(address), ctypes.addressof(status))
             if status[0]:
                 break
-        if printer is not None and printer.error is not None:
-            raise printer.error
+        if printer is not None:
+            OUTPUT.flush()
+            if printer.error is not None:
+                raise printer.error
         if status[0]:
             raise self._assert_error(func, status)
 
@@ -139,7 +140,7 @@ class _Printer:
     def __init__(self, prints: list[dict[str, Any]], status: Any) -> None:
         self.prints = prints
         self.status = status
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._callback = _PrintCallback(self._print)
         status[1] = ctypes.cast(self._callback, _Pointer).value
 
@@ -147,12 +148,13 @@ class _Printer:
         try:
             entry = self.prints[index]
             raw = ctypes.string_at(data, nbytes) if nbytes else b""
-            text = format_print(entry["message"], _unpack_values(entry, raw))
-            with _stdout_lock:
-                sys.stdout.write(text)
-        except Exception as error:
-            self.error = self.error or error
-            self.status[0] = _STOP
+            OUTPUT.write(format_print(entry["message"], _unpack_values(entry, raw)), self._failed)
+        except BaseException as error:  # nothing may leave a callback, Ctrl-C included
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.status[0] = _STOP
 
 
 def _unpack_values(entry: dict[str, Any], raw: bytes) -> list[tuple[str, np.ndarray[Any, Any]]]:
