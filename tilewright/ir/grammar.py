@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from functools import lru_cache
 
 from tilewright.ir.dtype import FORMATS, DType
 from tilewright.ir.expr import BINARY_OPS, BOOL, INT32, Buffer, Const, Expr
@@ -51,6 +52,7 @@ def is_dtype(word: str) -> bool:
     return _DTYPE.fullmatch(word) is not None
 
 
+@lru_cache(maxsize=1024)
 def identifier(name: str) -> str:
     """A word near `name` that the parser takes for a name."""
     word = re.sub(r"\W", "_", name) or "v"

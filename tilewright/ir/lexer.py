@@ -197,3 +197,11 @@ class Cursor:
         """A literal integer."""
         sign = -1 if self.accept("-") else 1
         return sign * int(self.expect_kind("int", what).text)
+
+    def count(self, what: str) -> int:
+        """A literal integer from 1 on."""
+        token = self.token
+        value = self.integer(what)
+        if value < 1:
+            self.fail(f"expected {what}, which is at least 1", token)
+        return value

@@ -368,6 +368,8 @@ class Parser(TileParser):
                 return value
         if not self.accept("["):
             sign = -1 if self.accept("-") else 1
+            if not self._at_number():
+                self.expected("a text, a number, True, False, None or a list")
             token = self.take()
             return sign * (int(token.text) if token.kind == "int" else float(token.text))
         found: list[object] = []

@@ -200,7 +200,7 @@ class ExpressionParser(Cursor):
         base = self.expr()
         if not self.accept("+:"):
             return base
-        lanes = self.integer("the number of elements")
+        lanes = self.count("the number of elements")
         one = const(1, base.dtype, loc=self.since(start))
         return Ramp(base.dtype.with_lanes(lanes), base, one, loc=self.since(start))
 
@@ -405,7 +405,7 @@ class ExpressionParser(Cursor):
 
     def _last_integer(self) -> int:
         self.expect(",")
-        lanes = self.integer("the number of lanes")
+        lanes = self.count("the number of lanes")
         self.expect(")")
         return lanes
 
@@ -414,8 +414,11 @@ class ExpressionParser(Cursor):
         self.expect(",")
         second = self.expr()
         self.expect(",")
+        at = self.token
         lanes = self.integers()
         self.expect(")")
+        if not lanes:
+            self.fail("expected one lane at least", at)
         return Shuffle(first.dtype.with_lanes(len(lanes)), first, second, lanes, loc=self.since(start))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tilewright.ir.lexer import Token
 from tilewright.ir.parser_expressions import ExpressionParser
@@ -43,24 +44,23 @@ class TileParser(ExpressionParser):
         self.expect("->")
         return src, self.region()
 
-    def _flags(self, allowed: tuple[str, ...]) -> dict[str, int | str]:
-        """`(flag, name=value, ...)` if it comes next; a flag has the value 1."""
-        found: dict[str, int | str] = {}
+    def _flags(self, *switches: str, numbers: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> dict[str, Any]:
+        """`(switch, number=3, word=w, ...)` if it comes next, by name."""
+        found: dict[str, Any] = {}
         if not self.accept("("):
             return found
         while not self.accept(")"):
             if found:
                 self.expect(",", "',' or ')'")
-            name = self.word("a flag", allowed)
-            value: int | str = 1
-            if self.accept("="):
-                value = self.take().text if self.token.kind == "name" else self.integer("a value")
-            found[name] = value
+            name = self.word("a flag", (*numbers, *words, *switches))
+            if name not in switches:
+                self.expect("=")
+            found[name] = self.integer() if name in numbers else self.word("a word") if name in words else True
         return found
 
     def _copy(self, start: Token) -> Stmt:
         src, dst = self._from_to()
-        return Copy(src, dst, "overlap" in self._flags(("overlap",)), loc=self._end(start))
+        return Copy(src, dst, "overlap" in self._flags("overlap"), loc=self._end(start))
 
     def _transpose(self, start: Token) -> Stmt:
         src, dst = self._from_to()
@@ -79,26 +79,25 @@ class TileParser(ExpressionParser):
         a = self.region()
         self.expect("@")
         b = self.region()
-        switches = ("transpose_a", "transpose_b")
-        flags = self._flags((*switches, "policy", "k_pack"))
-        transpose_a, transpose_b = (name in flags for name in switches)
-        policy, k_pack = str(flags.get("policy", "square")), int(flags.get("k_pack", 1))
-        return Gemm(a, b, c, transpose_a, transpose_b, clear, policy, k_pack, loc=self._end(start))
+        flags = self._flags("transpose_a", "transpose_b", numbers=("k_pack",), words=("policy",))
+        transposed = ("transpose_a" in flags, "transpose_b" in flags)
+        policy, k_pack = flags.get("policy", "square"), flags.get("k_pack", 1)
+        return Gemm(a, b, c, *transposed, clear, policy, k_pack, loc=self._end(start))
 
     def _reduce(self, start: Token) -> Stmt:
         op = self.word("an operation", REDUCE_OPS)
         src, dst = self._from_to()
-        flags = self._flags(("dim", "clear", "nan_propagate"))
+        flags = self._flags("clear", "nan_propagate", numbers=("dim",))
         dim = self._dim(flags)
         return Reduce(op, src, dst, dim, "clear" in flags, "nan_propagate" in flags, loc=self._end(start))
 
     def _scan(self, start: Token) -> Stmt:
         op = self.word("an operation", SCAN_OPS)
         src, dst = self._from_to()
-        flags = self._flags(("dim", "reverse"))
+        flags = self._flags("reverse", numbers=("dim",))
         return Scan(op, src, dst, self._dim(flags), "reverse" in flags, loc=self._end(start))
 
-    def _dim(self, flags: dict[str, int | str]) -> int:
+    def _dim(self, flags: dict[str, Any]) -> int:
         if "dim" not in flags:
             self.expected("(dim=...)")
         return int(flags["dim"])

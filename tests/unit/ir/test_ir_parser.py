@@ -33,6 +33,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.intrinsics import INTRINSICS, intrinsic
 from tilewright.ir.kernel import PrimFunc
+from tilewright.ir.lexer import Lexer
 from tilewright.ir.node import REGISTRY
 from tilewright.ir.parser import parse_func
 from tilewright.ir.printer import print_func
@@ -392,6 +393,10 @@ def refused(line: str) -> ParseError:
         ('print "a', 7, "a text without its closing quote has no meaning in IR text"),
         ("let a = x $ x", 11, "'$' has no meaning in IR text"),
         ("7", 1, "expected a statement, found '7'"),
+        ("let a = broadcast(x, 0)", 22, "expected the number of lanes, which is at least 1"),
+        ("let a = shuffle(x, x, [])", 23, "expected one lane at least"),
+        ("gemm A += A @ A (k_pack=two)", 25, "expected an integer, found 'two'"),
+        ("launch (b < 2) threads(1) note(\"a\", x):", 37, "expected a text, a number, True, False, None or a list"),
         ("launch (b < 2) threads(1, 2, 3, 4):", 16, "threads have at most three dimensions"),
     ],
 )  # fmt: skip
@@ -428,6 +433,25 @@ def test_bad_texts(text, place, message):
         parse_func(text)
     assert caught.value.message == message
     assert caught.value.location.key() == ("<ir>", *place)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_text_with_a_wrong_token_is_read_or_refused(name):
+    text = print_func(CASES[name])
+    tokens = [t for t in Lexer(text, "<ir>").tokens() if t.text]
+    starts = np.cumsum([0, *[len(line) + 1 for line in text.split("\n")]])
+    for token in tokens:
+        begin = int(starts[token.line - 1]) + token.column - 1
+        end = begin + len(token.text)
+        for change in ("", "0", "("):
+            read_or_refused(text[:begin] + change + text[end:])
+
+
+def read_or_refused(text: str) -> None:
+    try:
+        parse_func(text)
+    except ParseError as error:
+        assert error.location.line >= 1
 
 
 def test_a_name_is_not_known_after_its_block():
