@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "emulator": BASE - {"options"} | {"ir"},
     "compiler": BASE | {"ir", "targets"},
     "runtime": BASE | {"ir", "language", "frontend", "analysis", "compiler", "targets", "simulator", "__init__"},
-    "profiler": BASE | {"ir", "runtime"},
+    "profiler": BASE | {"ir", "language", "runtime"},
     "autotune": BASE | {"ir", "runtime", "profiler"},
     "report": BASE | {"ir", "analysis", "targets", "compiler", "runtime", "profiler"},
     "cli": BASE | {"ir", "compiler", "targets", "runtime", "profiler", "autotune", "report"},

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ArgumentValueError, TilewrightError
+from tilewright.errors import ArgumentTypeError, ArgumentValueError, TilewrightError
+from tilewright.language.tracebacks import shows_the_user
 from tilewright.profiler.bench import do_bench
-from tilewright.profiler.supply import TensorSupplyType, make_inputs
+from tilewright.profiler.supply import TensorSupplyType, as_supply, make_inputs
 from tilewright.runtime import arrays, dlpack
 from tilewright.runtime.kernel import Kernel
 
@@ -23,22 +24,25 @@ class MismatchError(TilewrightError, AssertionError):
 class Profiler:
     """Runs one kernel on inputs that are made up from its parameters, or given.
 
-    supply: how inputs are filled.  Results are those of `out_idx` or `T.empty`; where a kernel has none, the
+    supply: how inputs are filled, a TensorSupplyType or its name.  Results are those of `out_idx` or `T.empty`; where a kernel has none, the
     arguments that it writes.
     """
 
-    def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
+    def __init__(self, kernel: Kernel, supply: TensorSupplyType | str = TensorSupplyType.Auto) -> None:
         self.kernel = kernel
-        self.supply = supply
+        self.supply = as_supply(supply)
 
+    @shows_the_user
     def inputs(self) -> list[Any]:
         """Fresh inputs, the same values every time.  Raises ArgumentValueError where sizes are not known."""
         return make_inputs(self.kernel.prim_func, self.supply)
 
+    @shows_the_user
     def run_once(self, func: Callable[..., Any] | None = None, input_tensors: Sequence[Any] | None = None) -> Any:
         """What the kernel (or `func`) returns on the inputs."""
         return (func or self.kernel)(*(self.inputs() if input_tensors is None else input_tensors))
 
+    @shows_the_user
     def do_bench(
         self,
         func: Callable[..., Any] | None = None,
@@ -55,6 +59,7 @@ class Profiler:
         values = self.inputs() if input_tensors is None else list(input_tensors)
         return do_bench(lambda: call(*values), warmup, rep, n_warmup, n_repeat, quantiles, return_mode)
 
+    @shows_the_user
     def assert_allclose(
         self,
         reference: Callable[..., Any],
@@ -68,8 +73,12 @@ class Profiler:
         reference: takes the inputs and returns the result, or a tuple of results; where the kernel has no results of
         its own, it may instead write its arguments as the kernel does.
         Raises MismatchError when more than `max_mismatched_ratio` of the elements differ by more than
-        `atol + rtol * |reference|`, or shapes differ.
+        `atol + rtol * |reference|`, or shapes differ; ArgumentTypeError for a reference that is no function or gives
+        no arrays, ArgumentValueError for another number of results or a bad tolerance.
         """
+        _check_tolerances(atol=atol, rtol=rtol, max_mismatched_ratio=max_mismatched_ratio)
+        if not callable(reference):
+            raise ArgumentTypeError(f"the reference is a function of the inputs, not {type(reference).__name__}")
         values = self.inputs() if input_tensors is None else list(input_tensors)
         for_kernel, for_reference = _copies(values), _copies(values)
         expected = _as_list(reference(*for_reference))
@@ -83,6 +92,7 @@ class Profiler:
         for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             _compare(index, _as_float(ours), _as_float(theirs), atol, rtol, max_mismatched_ratio)
 
+    @shows_the_user
     def assert_consistent(self, repeat: int = 10, input_tensors: Sequence[Any] | None = None) -> None:
         """Run the kernel again and again on the same inputs.  Raises MismatchError when a result differs in a bit."""
         values = self.inputs() if input_tensors is None else list(input_tensors)
@@ -94,6 +104,12 @@ class Profiler:
             if first is not None and found != first:
                 raise MismatchError(f"kernel {self.kernel.name!r} gave different results on the same inputs")
             first = found
+
+
+def _check_tolerances(**tolerances: Any) -> None:
+    for name, value in tolerances.items():
+        if not isinstance(value, (int, float)) or not value >= 0:
+            raise ArgumentValueError(f"{name} is a number, at least 0, got {value!r}")
 
 
 def _copies(values: Sequence[Any]) -> list[Any]:
@@ -119,7 +135,10 @@ def _as_list(value: Any) -> list[Any]:
 def _as_float(array: Any) -> np.ndarray[Any, Any]:
     """An array of any library in float64, for comparison."""
     if arrays.kind_of(array) is None:
-        return np.asarray(array, np.float64)
+        try:
+            return np.asarray(array, np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(f"a result to compare is a {type(array).__name__}, not an array") from None
     return dlpack.as_numpy(arrays.view(array)).astype(np.float64)
 
 

@@ -29,6 +29,18 @@ class TensorSupplyType(Enum):
     Auto = 7
 
 
+def as_supply(value: Any) -> TensorSupplyType:
+    """A kind of supply, given itself or by name.  Raises ArgumentValueError for anything else."""
+    if isinstance(value, TensorSupplyType):
+        return value
+    for kind in TensorSupplyType:
+        if isinstance(value, str) and kind.name.lower() == value.lower():
+            return kind
+    raise ArgumentValueError(
+        f"unknown kind of inputs {value!r}", hint=f"known: {', '.join(kind.name for kind in TensorSupplyType)}"
+    )
+
+
 def make_inputs(func: PrimFunc, supply: TensorSupplyType, seed: int = 0) -> list[Any]:
     """An argument for each parameter that is no result: torch tensors where torch is loaded, else NumPy arrays.
 

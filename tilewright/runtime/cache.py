@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -125,7 +126,7 @@ class DiskCache:
         """The artifact of `key`, None when there is none that can be trusted."""
         path = self.path(key)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
                 if not _own(file.fileno()):
                     return None
                 data = file.read()
@@ -202,11 +203,18 @@ def _remove(path: str) -> None:
         pass
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, should it be a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _own(handle: int) -> bool:
-    """Whether a file is this user's (or the system's), and nobody else may write it."""
+    """Whether it is an ordinary file, this user's (or the system's), that nobody else may write."""
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        return False
     if not hasattr(os, "getuid"):
         return True
-    state = os.fstat(handle)
     return state.st_uid in (os.getuid(), 0) and not state.st_mode & 0o022
 
 
@@ -249,5 +257,5 @@ def unpack(data: bytes, key: str, target: Target) -> Artifact | None:
         source = texts.pop("source")
         names = {name.removeprefix("text:"): text for name, text in texts.items()}
         return Artifact(target, source, binary, header["metadata"], names)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -161,7 +161,7 @@ def default_target() -> Target:
 
 
 def make_options(pass_configs: Mapping[Any, Any] | None, compile_flags: str | Sequence[str] | None) -> CompileOptions:
-    """Options from what `compile` and `jit` take.  Raises OptionError on a flag of the wrong type."""
+    """Options from what `compile` and `jit` take.  Raises OptionError on a flag of the wrong type, or a bad variable."""
     configs = {getattr(key, "value", key): value for key, value in (pass_configs or {}).items()}
     values: dict[str, Any] = {}
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
@@ -172,7 +172,16 @@ def make_options(pass_configs: Mapping[Any, Any] | None, compile_flags: str | Se
             values["opt_level"] = int(flag[2])
         else:
             warnings.warn(f"the compile flag {flag!r} has no meaning for this target", stacklevel=3)
-    return CompileOptions.make(configs, **values)
+    options = CompileOptions.make(configs, **values)
+    if options.dump:
+        try:
+            os.makedirs(options.dump, exist_ok=True)
+        except OSError as error:
+            raise OptionError(
+                f"the IR cannot be written to {options.dump!r}: {error.strerror}",
+                hint="TILEWRIGHT_DUMP names a directory, which is made when it is not there",
+            ) from None
+    return options
 
 
 def as_prim_func(func: Any) -> PrimFunc:

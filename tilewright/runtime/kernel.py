@@ -203,6 +203,7 @@ class Kernel:
         """Positions, among the arguments of a call, of the arrays that the kernel writes."""
         return [i for i, p in enumerate(self._binder.params) if isinstance(p, ArrayParam) and p.written]
 
+    @shows_the_user
     def get_profiler(self, tensor_supply_type: Any = None) -> Any:
         """A `tilewright.profiler.Profiler` of this kernel, its inputs made by `tensor_supply_type`."""
         make = importlib.import_module(PROFILER_MODULE).Profiler

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from tilewright.errors import ArgumentValueError
+from tilewright.errors import ArgumentTypeError, ArgumentValueError
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Load, Var, cast, const
 from tilewright.ir.kernel import PrimFunc
@@ -114,3 +114,55 @@ def test_time_of_a_kernel_and_of_something_else():
     profiler = Profiler(double())
     assert profiler.do_bench(n_warmup=1, n_repeat=3) > 0
     assert profiler.do_bench(lambda x: x * 2, n_warmup=1, n_repeat=3) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"warmup": -1}, "warmup is a time in milliseconds, at least 0, got -1"),
+        ({"rep": float("nan")}, "rep is a time"),
+        ({"rep": "5"}, "rep is a time.*'5'"),
+        ({"n_repeat": -4}, "n_repeat is a number of runs"),
+        ({"n_warmup": 1.5}, "n_warmup is a number of runs"),
+        ({"return_mode": "mode"}, "return_mode must be one of"),
+        ({"quantiles": [0.5, 2]}, "quantiles lie between 0 and 1"),
+    ],
+)
+def test_bad_amounts_are_refused(arguments, match):
+    with pytest.raises(ArgumentValueError, match=match) as caught:
+        do_bench(lambda: None, **arguments)
+    assert caught.value.location.file == __file__
+
+
+def test_what_cannot_be_measured_or_compared_is_refused():
+    profiler = double().get_profiler()
+    with pytest.raises(ArgumentTypeError, match="a function without arguments, not int"):
+        do_bench(5)
+    with pytest.raises(ArgumentTypeError, match="the reference is a function of the inputs, not int"):
+        profiler.assert_allclose(5)
+    with pytest.raises(ArgumentTypeError, match="a result to compare is a str"):
+        profiler.assert_allclose(lambda _: "x")
+    with pytest.raises(ArgumentValueError, match="1 results, the reference 0"):
+        profiler.assert_allclose(lambda _: None)
+    for name in ("atol", "rtol", "max_mismatched_ratio"):
+        for value in (-1, float("nan"), "0.1"):
+            with pytest.raises(ArgumentValueError, match=f"{name} is a number, at least 0"):
+                profiler.assert_allclose(lambda x: 2 * x, **{name: value})
+
+
+def test_kinds_of_inputs_have_names():
+    kernel = double()
+    assert kernel.get_profiler("zero").supply is TensorSupplyType.Zero
+    assert kernel.get_profiler("Uniform").supply is TensorSupplyType.Uniform
+    for value in ("bogus", 5):
+        with pytest.raises(ArgumentValueError, match="unknown kind of inputs") as caught:
+            kernel.get_profiler(value)
+        assert "Normal" in caught.value.hint and caught.value.location.file == __file__
+
+
+def test_errors_of_the_reference_come_without_our_frames():
+    profiler = double().get_profiler()
+    with pytest.raises(ZeroDivisionError) as caught:
+        profiler.assert_allclose(lambda _: 1 / 0)
+    files = [entry.path for entry in caught.traceback]
+    assert len([path for path in files if str(path) != __file__]) <= (0 if sys.version_info >= (3, 11) else 1)

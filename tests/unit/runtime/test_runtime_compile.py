@@ -200,3 +200,12 @@ def test_par_compile(compilations):
 def test_the_directory_of_the_environment_is_used(tmp_path):
     tilewright.compile(add(), target="reference")
     assert DiskCache(tmp_path).load(key(add()), REFERENCE) is not None
+
+
+def test_a_dump_that_cannot_be_written_is_refused(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    monkeypatch.setenv("TILEWRIGHT_DUMP", str(file))
+    with pytest.raises(errors.OptionError, match="the IR cannot be written") as caught:
+        tilewright.compile(add(), target="reference")
+    assert "TILEWRIGHT_DUMP" in caught.value.hint

@@ -1,5 +1,6 @@
 """The disk cache: what is stored comes back, and nothing that is damaged does."""
 
+import errno
 import os
 import random
 import stat
@@ -187,3 +188,65 @@ def test_a_changed_source_file_changes_the_fingerprint(monkeypatch, tmp_path):
     cache.fingerprint.cache_clear()
     assert cache.fingerprint() != before
     cache.fingerprint.cache_clear()
+
+
+def test_a_full_disk_is_no_error_and_leaves_nothing_behind(disk, monkeypatch):
+    class Full:
+        def __init__(self, handle, _mode):
+            self.handle = handle
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            os.close(self.handle)
+
+        def write(self, data):
+            os.write(self.handle, data[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(cache.os, "fdopen", Full)
+        assert disk.store(KEY, artifact()) is False
+    assert not list(disk.directory.rglob("*.*"))
+    assert disk.store(KEY, artifact()) and disk.load(KEY, TARGET) == artifact()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_the_place_of_an_entry_is_not_waited_for(disk):
+    disk.store(KEY, artifact())
+    disk.path(KEY).unlink()
+    os.mkfifo(disk.path(KEY))
+    started = time.monotonic()
+    assert disk.load(KEY, TARGET) is None
+    assert time.monotonic() - started < 5
+    assert disk.store(KEY, artifact()) and disk.load(KEY, TARGET) == artifact()
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_directory_that_cannot_be_written_is_no_error(disk, monkeypatch, error):
+    def refuse(*_args, **_keywords):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    assert disk.store(KEY, artifact()) is False and disk.load(KEY, TARGET) is None
+
+
+def test_an_entry_that_is_a_link_to_a_file_of_ours_is_read(disk, tmp_path):
+    disk.store(KEY, artifact())
+    elsewhere = tmp_path / "elsewhere"
+    disk.path(KEY).rename(elsewhere)
+    disk.path(KEY).symlink_to(elsewhere)
+    assert disk.load(KEY, TARGET) == artifact()
+    elsewhere.unlink()
+    assert disk.load(KEY, TARGET) is None
+    assert disk.store(KEY, artifact()) and disk.load(KEY, TARGET) == artifact()
+
+
+def test_another_version_of_ours_does_not_find_the_entries(monkeypatch):
+    before = cache.fingerprint()
+    cache.fingerprint.cache_clear()
+    monkeypatch.setattr(cache.tilewright, "__version__", "99.0")
+    changed = cache.fingerprint()
+    cache.fingerprint.cache_clear()
+    assert changed != before

@@ -95,7 +95,7 @@ class CpuProgram:
             if status[0]:
                 break
         if printer is not None:
-            OUTPUT.flush()
+            OUTPUT.flush(printer)
             if printer.error is not None:
                 raise printer.error
         if status[0]:
@@ -148,11 +148,12 @@ class _Printer:
         try:
             entry = self.prints[index]
             raw = ctypes.string_at(data, nbytes) if nbytes else b""
-            OUTPUT.write(format_print(entry["message"], _unpack_values(entry, raw)), self._failed)
+            OUTPUT.write(self, format_print(entry["message"], _unpack_values(entry, raw)))
         except BaseException as error:  # nothing may leave a callback, Ctrl-C included
-            self._failed(error)
+            self.failed(error)
 
-    def _failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
+        """Stop the kernel, and keep `error` for the caller."""
         self.error = self.error or error
         self.status[0] = _STOP
 
