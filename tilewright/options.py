@@ -17,7 +17,7 @@ ENVIRONMENT: dict[str, str] = {
     "TILEWRIGHT_VERIFY": "1 verifies the IR after every pass",
     "TILEWRIGHT_DUMP": "a directory that the IR is written to after every pass",
     "TILEWRIGHT_TARGET": "the default target; default: cpu",
-    "TILEWRIGHT_CPU_FEATURES": "vector extension of the CPU target, to override detection: sse2, avx2, avx512, neon",
+    "TILEWRIGHT_CPU_FEATURES": "vector extension of the CPU target, to override detection: sse2, avx2, avx512, avx512bf16, neon",
 }
 
 

@@ -1,11 +1,15 @@
 """JAX arrays in and out."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tilewright.errors import ReadOnlyArgumentError
+import tilewright
+import tilewright.language as T
+from tilewright.errors import ArgumentTypeError, ReadOnlyArgumentError
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.kernel import PrimFunc
@@ -40,3 +44,44 @@ def test_they_cannot_be_written():
     func = PrimFunc("f", (x,), Seq((Fill(Region(x, (const(0),), x.shape), const(0.0)),)))
     with pytest.raises(ReadOnlyArgumentError):
         Binder(func)((jnp.zeros(4),), {})
+
+
+@pytest.fixture(scope="module")
+def double():
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(X: T.Tensor((m, 4), "float32"), Y: T.Tensor((m, 4), "float32")):
+        with T.Kernel(m, threads=32) as b:
+            for i in T.Parallel(4):
+                Y[b, i] = X[b, i] * 2
+
+    return main
+
+
+def test_calls_with_jax_arrays(double):
+    kernel = tilewright.compile(double, target="cpu")
+    y = np.zeros((3, 4), np.float32)
+    kernel(jnp.ones((3, 4)), y)
+    assert (y == 2).all()
+    with pytest.raises(ReadOnlyArgumentError, match="JAX arrays are immutable") as caught:
+        kernel(y, jnp.ones((3, 4)))
+    assert "out_idx" in caught.value.hint
+    with pytest.raises(ArgumentTypeError, match=r"__dlpack__ failed: .*[Tt]race"):
+        jax.jit(lambda x: kernel(x, y))(jnp.ones((3, 4)))
+
+
+def test_results_outlive_the_kernel_and_do_not_leak(double):
+    kernel = tilewright.compile(double, out_idx=-1, target="cpu")
+    x = jnp.ones((3, 4))
+    kernel(x)
+    gc.collect()
+    before = len(dlpack._EXPORTED)
+    results = [kernel(x) for _ in range(500)]
+    del kernel
+    gc.collect()
+    assert all(isinstance(r, jax.Array) for r in results)
+    assert float(sum(r.sum() for r in results)) == 500 * 24
+    del results
+    gc.collect()
+    assert len(dlpack._EXPORTED) == before

@@ -1,10 +1,15 @@
 """torch tensors in and out."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tilewright.errors import ArgumentDeviceError, ArgumentDTypeError, ArgumentTypeError
+import tilewright
+import tilewright.language as T
+from tilewright.errors import ArgumentDeviceError, ArgumentDTypeError, ArgumentStrideError, ArgumentTypeError
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.kernel import PrimFunc
@@ -55,3 +60,72 @@ def test_our_capsules_are_torch_tensors():
     assert tensor.dtype is torch.bfloat16 and tensor.data_ptr() == array.ctypes.data
     del array
     assert tensor.float().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.fixture(scope="module")
+def double():
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(X: T.Tensor((m, 4), "float32"), Y: T.Tensor((m, 4), "float32")):
+        with T.Kernel(m, threads=32) as b:
+            for i in T.Parallel(4):
+                Y[b, i] = X[b, i] * 2
+
+    return tilewright.compile(main, target="cpu")
+
+
+def test_calls_with_tensors(double):
+    x, y = torch.ones(3, 4), torch.zeros(3, 4)
+    double(x, y)
+    assert (y == 2).all()
+    double(x.requires_grad_(), y)  # read as it is; nothing is recorded
+    assert not y.requires_grad
+    mixed = np.zeros((3, 4), np.float32)
+    double(x, mixed)
+    assert (mixed == 2).all()
+    with torch.inference_mode():
+        double(torch.ones(3, 4), y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_plain_memory_are_refused(double):
+    def fake():
+        with FakeTensorMode():
+            return torch.ones(3, 4)
+
+    cases = [
+        (lambda: torch.ones(4, 3).t(), ArgumentStrideError, "not contiguous"),
+        (lambda: torch.ones(1, 4).expand(3, 4), ArgumentStrideError, "not contiguous"),
+        (lambda: torch.ones(3, 4).double(), ArgumentDTypeError, "got float64"),
+        (lambda: torch.ones(3, 4, device="meta"), ArgumentDeviceError, "lives on meta"),
+        (lambda: torch.ones(3, 4).to_sparse(), ArgumentTypeError, "layout torch.sparse_coo"),
+        (lambda: torch._neg_view(torch.ones(3, 4)), ArgumentTypeError, "without plain memory"),
+        (fake, ArgumentTypeError, "FakeTensor without memory"),
+    ]
+    for make, kind, match in cases:
+        with pytest.raises(kind, match=match):
+            double(make(), torch.zeros(3, 4))
+        with pytest.raises(kind, match=match):
+            double(torch.zeros(3, 4), make())
+    with pytest.raises(ArgumentTypeError, match="without plain memory"):
+        torch.vmap(lambda t: double(t, torch.zeros(3, 4)))(torch.ones(2, 3, 4))
+
+
+def test_results_are_tensors_that_outlive_the_kernel():
+    @tilewright.jit(target="cpu")
+    def add(X):
+        M = T.dynamic("M")
+        X: T.Tensor((M, 4), "bfloat16")
+        Y = T.empty((M, 4), "bfloat16")
+        with T.Kernel(M, threads=32) as b:
+            for i in T.Parallel(4):
+                Y[b, i] = X[b, i] + 1
+        return Y
+
+    results = [add(torch.full((rows, 4), 2, dtype=torch.bfloat16)) for rows in (0, 1, 70)]
+    assert add.cache.misses == 1
+    del add
+    gc.collect()
+    assert [tuple(r.shape) for r in results] == [(0, 4), (1, 4), (70, 4)]
+    assert all(isinstance(r, torch.Tensor) and (r == 3).all() for r in results)
