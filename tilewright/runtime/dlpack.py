@@ -7,7 +7,6 @@ structures: dlpack.h 1.1 (https://github.com/dmlc/dlpack).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +98,6 @@ CODE_OF_DTYPE: dict[str, tuple[int, int]] = {name: code for code, name in DTYPE_
 _api = ctypes.pythonapi
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-# A destructor sees its capsule while the reference count is 0, so these take the bare address.
-_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(
-    ("PyCapsule_New", _api)
-)
 
 
 @dataclass(slots=True)
@@ -249,54 +241,22 @@ class Exporter:
         return _capsule(self.array, self.element, versioned=versioned)
 
 
-# Address of an exported structure -> all that it points to.
-_EXPORTED: dict[int, tuple[object, ...]] = {}
-
-
-def _forget(address: int, forget: Callable[..., object] = _EXPORTED.pop) -> None:
-    forget(address, None)
-
-
-_delete = Deleter(_forget)
-
-
-def _destructor(name: bytes) -> Callable[[int], None]:
-    is_valid, get_pointer, forget = _is_valid_raw, _get_pointer_raw, _EXPORTED.pop
-
-    def destroy(capsule: int) -> None:
-        if is_valid(capsule, name):  # nobody consumed it
-            forget(get_pointer(capsule, name), None)
-
-    return destroy
-
-
-_DESTRUCTORS = {name: _Destructor(_destructor(name)) for name in (b"dltensor", b"dltensor_versioned")}
-# Another library may free a tensor after this module is torn down, so the thunks live for ever.
-for _thunk in (_delete, *_DESTRUCTORS.values()):
-    _api.Py_IncRef(ctypes.py_object(_thunk))
-
-
+# NumPy makes the capsule, of integers as wide as the elements, because its destructor and deleter are C: one in Python
+# could run while an exception is on its way, and would lose it.  Only the dtype is ours.
 def _capsule(array: np.ndarray[Any, Any], element: DType, *, versioned: bool) -> Any:
-    rank = array.ndim
-    shape = (ctypes.c_int64 * max(rank, 1))(*array.shape)
-    strides = (ctypes.c_int64 * max(rank, 1))(*(s // array.itemsize for s in array.strides))
     code, bits = CODE_OF_DTYPE[element.name]
-    tensor = DLTensor(
-        array.ctypes.data,
-        DLDevice(1, 0),
-        rank,
-        DLDataType(code, bits, 1),
-        shape,
-        strides,
-        0,
-    )
+    carrier: Any = array.view(f"u{array.itemsize}")
+    try:
+        capsule = carrier.__dlpack__(max_version=MAX_VERSION) if versioned else carrier.__dlpack__()
+    except TypeError:  # NumPy before 2.1
+        capsule = carrier.__dlpack__()
     managed: DLManagedTensor | DLManagedTensorVersioned
-    if versioned:
-        flags = (0 if array.flags.writeable else FLAG_READ_ONLY) | (FLAG_SUBBYTE_PADDED if bits < 8 else 0)
-        managed = DLManagedTensorVersioned(1, 0, None, _delete, flags, tensor)
+    if _is_valid(capsule, b"dltensor_versioned"):
+        managed = DLManagedTensorVersioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
+        managed.flags |= FLAG_SUBBYTE_PADDED if bits < 8 else 0
+    elif bits < 8:
+        raise BufferError(f"before version 1.0, DLPack cannot say that each {element} element takes a byte")
     else:
-        managed = DLManagedTensor(tensor, None, _delete)
-    name = b"dltensor_versioned" if versioned else b"dltensor"
-    address = ctypes.addressof(managed)
-    _EXPORTED[address] = (managed, shape, strides, array)
-    return _new_capsule(address, name, _DESTRUCTORS[name])
+        managed = DLManagedTensor.from_address(_get_pointer(capsule, b"dltensor"))
+    managed.tensor.dtype = DLDataType(code, bits, 1)
+    return capsule

@@ -1,6 +1,7 @@
 """JAX arrays in and out."""
 
 import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -76,12 +77,18 @@ def test_results_outlive_the_kernel_and_do_not_leak(double):
     x = jnp.ones((3, 4))
     kernel(x)
     gc.collect()
-    before = len(dlpack._EXPORTED)
     results = [kernel(x) for _ in range(500)]
     del kernel
     gc.collect()
     assert all(isinstance(r, jax.Array) for r in results)
     assert float(sum(r.sum() for r in results)) == 500 * 24
-    del results
+    memory, _ = arrays.NUMPY.empty((3, 4), dtype("float32"))
+    memory[...] = 1
+    gone = weakref.ref(memory.base)
+    result = jax.dlpack.from_dlpack(dlpack.Exporter(memory, dtype("float32")))
+    del memory
     gc.collect()
-    assert len(dlpack._EXPORTED) == before
+    assert gone() is not None and float(result.sum()) == 12
+    del result
+    gc.collect()
+    assert gone() is None
