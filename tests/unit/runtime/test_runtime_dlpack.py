@@ -15,6 +15,10 @@ from tilewright.runtime import arrays, dlpack
 NAMES = sorted(dlpack.CODE_OF_DTYPE)
 
 
+# NumPy makes the capsules, and those with a version since 2.1.
+VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
 class Foreign:
     """An array of an unknown library: exports as one of the two kinds of capsule."""
 
@@ -38,7 +42,7 @@ class Foreign:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_dtype_round_trips_without_a_copy(name, versioned):
     array = np.arange(12).reshape(3, 4).astype(dtype(name).numpy)
-    if dtype(name).bits < 8 and not versioned:
+    if dtype(name).bits < 8 and not (versioned and VERSIONED):
         with pytest.raises(ArgumentTypeError, match="cannot say that each"):
             dlpack.read(Foreign(array, name, versioned))
         return
@@ -60,7 +64,7 @@ def test_strides_and_offset_survive():
 def test_read_only_flag_needs_a_versioned_capsule(versioned):
     array = np.zeros(4, np.float32)
     array.flags.writeable = False
-    if not versioned:
+    if not (versioned and VERSIONED):
         with pytest.raises(ArgumentTypeError, match="readonly"):
             dlpack.read(Foreign(array, "float32", versioned))
         return
