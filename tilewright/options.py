@@ -21,6 +21,13 @@ ENVIRONMENT: dict[str, str] = {
 }
 
 
+# The pass settings that have a meaning here, with their defaults.  Those of other compilers' dialects, with other
+# prefixes ("tl."), are taken and have none.
+PASS_CONFIGS: dict[str, bool] = {
+    "cpu.bf16_dot": False,  # bfloat16 gemms may use an instruction that takes subnormal numbers for 0
+}
+PASS_PREFIXES = tuple(sorted({name.partition(".")[0] + "." for name in PASS_CONFIGS}))
+
 MAX_THREADS = 4096
 """More threads than any machine has cores; a larger number is a slip."""
 
@@ -52,7 +59,22 @@ class CompileOptions:
         if not isinstance(level, int) or not 0 <= level <= 3:
             raise OptionError(f"opt_level must be 0, 1, 2 or 3, got {level!r}")
         configs = tuple(sorted((str(k), v) for k, v in (pass_configs or {}).items()))
+        for name, value in configs:
+            _check_config(name, value)
         return cls(pass_configs=configs, **values)
+
+    def config(self, name: str) -> bool:
+        """The pass setting `name` of `PASS_CONFIGS`."""
+        return bool(dict(self.pass_configs).get(name, PASS_CONFIGS[name]))
+
+
+def _check_config(name: str, value: Any) -> None:
+    """Raise OptionError on a pass setting that looks like one of ours and is not, or whose value has another type."""
+    if name in PASS_CONFIGS:
+        if not isinstance(value, bool):
+            raise OptionError(f"the pass setting {name!r} must be True or False, got {value!r}")
+    elif name.startswith(PASS_PREFIXES):
+        raise OptionError(f"unknown pass setting {name!r}", hint=f"known: {', '.join(sorted(PASS_CONFIGS))}")
 
 
 def env_flag(name: str, *, default: bool) -> bool:

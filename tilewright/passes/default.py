@@ -16,6 +16,7 @@ from tilewright.passes.lower_loops import lower_loops
 from tilewright.passes.lower_reduce import lower_reduce
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.overlap_copies import overlap_copies
+from tilewright.passes.pair_gemm import pair_gemm
 from tilewright.passes.pipeline import Pass, run_passes
 from tilewright.passes.prefetch_rows import prefetch_rows
 from tilewright.passes.prepare_gemm import prepare_gemm
@@ -33,6 +34,7 @@ SEQUENTIAL_BLOCK: tuple[Pass, ...] = (
     Pass("fit_blocks", fit_blocks),
     Pass("coarsen_blocks", coarsen_blocks),
     Pass("chunk_gemm", chunk_gemm),
+    Pass("pair_gemm", pair_gemm),
     Pass("overlap_copies", overlap_copies),
     Pass("prepare_gemm", prepare_gemm),
     Pass("transpose_tiles", transpose_tiles),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import FLOAT32, Buffer, Expr, Load, const, const_int
 from tilewright.ir.node import Node
 from tilewright.ir.stmt import Alias, Copy, Fill, Gemm, If, Launch, Region, Seq, Stmt, Store
@@ -13,6 +13,7 @@ from tilewright.ir.structural import same
 
 # Added to the rows of a staging buffer, so that the elements of a column do not share a cache set.
 PITCH_PADDING_BYTES = 64
+BFLOAT16 = dtype("bfloat16")
 
 
 def compute_dtype(gemm: Gemm) -> DType | None:
@@ -53,12 +54,20 @@ def consecutive_columns(region: Region) -> bool:
 
 def is_blocked(gemm: Gemm) -> bool:
     """Whether `lower_gemm` takes this gemm: M and N known, rows of B and C consecutive in memory, dtypes with a vector form."""
+    if is_paired(gemm):
+        return True
     if compute_dtype(gemm) is None or any(matrix_axes(r) is None for r in (gemm.a, gemm.b, gemm.c)):
         return False
     sizes = [const_int(e) for e in matrix_extents(gemm.c)]
     if None in sizes or 0 in sizes:
         return False
     return not gemm.transpose_b and consecutive_columns(gemm.b) and consecutive_columns(gemm.c)
+
+
+def is_paired(gemm: Gemm) -> bool:
+    """Whether `pair_gemm` brought the operands into its form: elements of B are vectors of pairs; no program has such a gemm."""
+    a, b = gemm.a.buffer.dtype, gemm.b.buffer.dtype
+    return a is BFLOAT16 and b.lanes > 1 and b.scalar is BFLOAT16
 
 
 def depth_of(gemm: Gemm) -> Expr:

@@ -17,7 +17,7 @@ becomes, for 32 vector registers of 16 lanes,
 
 The panel of B stays in the level 1 cache while all rows of A pass.  Prefetches and overlapping copies just before a
 gemm are spread over its k loops (`companions`).  Of `if first: gemm (clear_accum) else: gemm` only the start of the
-accumulators is conditional.
+accumulators is conditional.  How a k is multiplied, or two at once, is in `gemm_products`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from tilewright.ir.expr import (
     Binary,
     Broadcast,
     Buffer,
-    Call,
     Const,
     Expr,
     Load,
@@ -45,20 +44,13 @@ from tilewright.ir.expr import (
     const_int,
 )
 from tilewright.ir.kernel import PrimFunc
-from tilewright.ir.stmt import Alloc, For, Gemm, If, Let, Region, Seq, Stmt, Store
+from tilewright.ir.stmt import Alloc, For, Gemm, If, Let, Seq, Stmt, Store
 from tilewright.options import CompileOptions
 from tilewright.passes.companions import Companion, companion_of
 from tilewright.passes.contexts import ContextRewriter
-from tilewright.passes.gemm_operands import (
-    compute_dtype,
-    conditional_gemm,
-    depth_of,
-    is_blocked,
-    matrix_axes,
-    matrix_extents,
-)
+from tilewright.passes.gemm_operands import conditional_gemm, depth_of, is_blocked, matrix_extents
+from tilewright.passes.gemm_products import products_of, vector_indices
 from tilewright.passes.gemm_tiling import K_UNROLL, LONGEST_K, Strip, register_tiles
-from tilewright.source import Location
 from tilewright.target import Target
 
 # Vectors copied at the start of an iteration of the loop over k; more of them are spread over its steps.
@@ -110,17 +102,14 @@ class _Blocks:
         self.companions = companions
         self.context = context
         self.loc = gemm.loc
-        element = compute_dtype(gemm)
-        assert element is not None
-        self.element = element
+        self.products = products_of(gemm, target)
+        element = self.element = self.products.element
         self.lanes = target.lanes(element.bits)
         self.vector = element.with_lanes(self.lanes)
-        # Without an instruction for it a fused multiply-add is a slow library call, and nothing here asks for one rounding.
-        self.fused = element.is_float and bool(dict(target.extras).get("fma", True))
         rows, columns = (const_int(e) for e in matrix_extents(gemm.c))
         assert rows is not None and columns is not None
         self.m, self.n = rows, columns
-        self.k = depth_of(gemm)
+        self.k = self.products.steps
         longest = context.bounds(self.k)[1]
         self.tiles = register_tiles(target, element, self.m, self.n, LONGEST_K if longest is None else longest)
         self.index: DType = self.k.dtype if self.k.dtype.is_int else INT32
@@ -192,8 +181,8 @@ class _Blocks:
     # --- one register tile -------------------------------------------------------------------------
 
     def _tile(self, rows: int, vectors: int, m: Expr, n: Expr, masked: bool, call: Expr) -> list[Stmt]:
-        accumulators = self._register("acc", (rows, vectors))
-        b_row = self._register("b", (vectors,))
+        accumulators = self._register("acc", (rows, vectors), self.vector)
+        b_row = self._register("b", (vectors,), self.products.operand)
         tile = _Tile(self, accumulators, b_row, rows, vectors, m, n, masked)
         return [
             Alloc(accumulators, loc=self.loc),
@@ -203,8 +192,8 @@ class _Blocks:
             tile.finish(),
         ]
 
-    def _register(self, name: str, shape: tuple[int, ...]) -> Buffer:
-        return Buffer(name, tuple(const(s) for s in shape), self.vector, "register", loc=self.loc)
+    def _register(self, name: str, shape: tuple[int, ...], vector: DType) -> Buffer:
+        return Buffer(name, tuple(const(s) for s in shape), vector, "register", loc=self.loc)
 
     def _depth(self, tile: _Tile, call: Expr) -> list[Stmt]:
         """The loop over K: some k an iteration, and a second loop for what is left."""
@@ -268,28 +257,24 @@ class _Tile:
         return [If(cleared, Seq((clear,), loc=loc), Seq((load,), loc=loc), loc=loc)]
 
     def step(self, k: Expr) -> list[Stmt]:
-        """One k for the whole tile."""
+        """One step along K for the whole tile."""
         blocks, loc = self.blocks, self.blocks.loc
-        gemm, vector = blocks.gemm, blocks.vector
+        products = blocks.products
 
         def multiply(a: Var, i: Var, j: Var) -> Stmt:
-            b = Load(vector, self.b_row, (j,), loc=loc)
-            old = Load(vector, self.accumulators, (i, j), loc=loc)
-            return Store(self.accumulators, (i, j), _multiply_add(a, b, old, blocks.fused, loc), loc=loc)
+            b = Load(products.operand, self.b_row, (j,), loc=loc)
+            old = Load(blocks.vector, self.accumulators, (i, j), loc=loc)
+            return Store(self.accumulators, (i, j), products.accumulate(a, b, old), loc=loc)
 
         def row(i: Var) -> list[Stmt]:
-            m = binary("add", self.m, i)
-            element = _element(gemm.a, (k, m) if gemm.transpose_a else (m, k), loc)
-            a = Var(vector, "a", loc=loc)
-            value = Broadcast(vector, cast(element, blocks.element, loc=loc), loc=loc)
+            a = Var(products.operand, "a", loc=loc)
             return [
-                Let(a, value, loc=loc),
+                Let(a, products.left(binary("add", self.m, i), k), loc=loc),
                 blocks._unrolled("j", self.vectors, lambda j: [multiply(a, i, j)]),
             ]
 
         def load_b(j: Var) -> list[Stmt]:
-            b = self._vector(gemm.b, k, j)
-            return [Store(self.b_row, (j,), cast(b, vector, loc=loc), loc=loc)]
+            return [Store(self.b_row, (j,), products.right(k, self.n, j, self._mask(j)), loc=loc)]
 
         return [blocks._unrolled("j", self.vectors, load_b), blocks._unrolled("i", self.rows, row)]
 
@@ -300,12 +285,18 @@ class _Tile:
         def store(i: Var, j: Var) -> Stmt:
             c = self.blocks.gemm.c
             value = cast(Load(self.blocks.vector, self.accumulators, (i, j), loc=loc), c.buffer.dtype, loc=loc)
-            return Store(c.buffer, self._indices(c, binary("add", self.m, i), j), value, self._mask(j), loc=loc)
+            return Store(c.buffer, self._place(i, j), value, self._mask(j), loc=loc)
 
         return self._each(store)
 
     def _old(self, i: Var, j: Var) -> Expr:
-        return cast(self._vector(self.blocks.gemm.c, binary("add", self.m, i), j), self.blocks.vector)
+        c = self.blocks.gemm.c.buffer
+        kind = c.dtype.with_lanes(self.blocks.lanes)
+        return cast(Load(kind, c, self._place(i, j), self._mask(j), loc=self.blocks.loc), self.blocks.vector)
+
+    def _place(self, i: Var, j: Var) -> tuple[Expr, ...]:
+        """The indices of a vector of the result."""
+        return vector_indices(self.blocks.gemm.c, binary("add", self.m, i), self._column(j), self.blocks.lanes)
 
     def _each(self, make: Callable[[Var, Var], Stmt]) -> Stmt:
         blocks = self.blocks
@@ -313,19 +304,6 @@ class _Tile:
 
     def _column(self, j: Var) -> Expr:
         return binary("add", self.n, binary("mul", j, self.blocks.lanes))
-
-    def _vector(self, region: Region, row: Expr, j: Var) -> Load:
-        kind = region.buffer.dtype.with_lanes(self.blocks.lanes)
-        return Load(kind, region.buffer, self._indices(region, row, j), self._mask(j), loc=self.blocks.loc)
-
-    def _indices(self, region: Region, row: Expr, j: Var) -> tuple[Expr, ...]:
-        """The indices of a vector of a row of a matrix region."""
-        first, second = matrix_axes(region) or (0, 1)
-        indices = list(region.starts)
-        indices[first] = binary("add", region.starts[first], row)
-        base = binary("add", region.starts[second], self._column(j))
-        indices[second] = Ramp(base.dtype.with_lanes(self.blocks.lanes), base, const(1, base.dtype))
-        return tuple(indices)
 
     def _mask(self, j: Var) -> Expr | None:
         """Which lanes are columns of the result; None for all."""
@@ -335,17 +313,3 @@ class _Tile:
         kind = base.dtype.with_lanes(lanes)
         limit = Broadcast(kind, const(self.blocks.n, base.dtype))
         return Binary(BOOL.with_lanes(lanes), "lt", Ramp(kind, base, const(1, base.dtype)), limit)
-
-
-def _element(region: Region, at: tuple[Expr, Expr], loc: Location | None) -> Load:
-    """Element `at` of a matrix region."""
-    indices = list(region.starts)
-    for axis, offset in zip(matrix_axes(region) or (0, 1), at, strict=True):
-        indices[axis] = binary("add", region.starts[axis], offset)
-    return Load(region.buffer.dtype, region.buffer, tuple(indices), loc=loc)
-
-
-def _multiply_add(a: Expr, b: Expr, c: Expr, fused: bool, loc: Location | None) -> Expr:
-    if fused:
-        return Call(a.dtype, "fma", (a, b, c), loc=loc)
-    return binary("add", binary("mul", a, b, loc=loc), c, loc=loc)

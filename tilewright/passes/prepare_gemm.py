@@ -29,6 +29,7 @@ from tilewright.passes.gemm_operands import (
     conditional_gemm,
     consecutive_columns,
     is_blocked,
+    is_paired,
     matrix_axes,
     matrix_extents,
     padded_strides,
@@ -191,6 +192,8 @@ class _Pack(ContextRewriter):
         return super().rewrite_If(stmt) if found is None else self._prepared(found[0], stmt)
 
     def _prepared(self, gemm: Gemm, stmt: Stmt) -> Stmt:
+        if is_paired(gemm):
+            return stmt
         element = compute_dtype(gemm)
         rows, columns = (const_int(e) for e in matrix_extents_or_none(gemm.c))
         if element is None or not rows or not columns:

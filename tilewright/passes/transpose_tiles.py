@@ -128,16 +128,16 @@ def _blocks(
         indices = _row_vector(dst, binary("add", j, r), i, lanes)
         return [Store(dst.buffer, indices, Load(vector, t, (r,), loc=loc), loc=loc)]
 
-    body: list[Stmt] = [Alloc(t, loc=loc), _unrolled("r", lanes, load, loc)]
+    body: list[Stmt] = [Alloc(t, loc=loc), unrolled("r", lanes, load, loc)]
     distance = lanes // 2
     while distance:
-        body.append(_exchange(t, vector, distance, loc))
+        body.append(exchange_rows(t, vector, distance, loc))
         distance //= 2
-    body.append(_unrolled("r", lanes, store, loc))
-    return _stepping(i, extents[0], lanes, [_stepping(j, extents[1], lanes, body, loc)], loc)
+    body.append(unrolled("r", lanes, store, loc))
+    return stepping(i, extents[0], lanes, [stepping(j, extents[1], lanes, body, loc)], loc)
 
 
-def _exchange(t: Buffer, vector: DType, distance: int, loc: Location | None) -> Stmt:
+def exchange_rows(t: Buffer, vector: DType, distance: int, loc: Location | None) -> Stmt:
     """Rows r and r + distance exchange the upper groups of `distance` lanes of one with the lower ones of the other."""
     lanes = vector.lanes
     upper = [bool(lane & distance) for lane in range(lanes)]
@@ -156,7 +156,7 @@ def _exchange(t: Buffer, vector: DType, distance: int, loc: Location | None) -> 
         ]
 
     groups = lanes // (2 * distance)
-    return _unrolled("g", groups, lambda g: [_unrolled("r", distance, lambda r: pair(g, r), loc)], loc)
+    return unrolled("g", groups, lambda g: [unrolled("r", distance, lambda r: pair(g, r), loc)], loc)
 
 
 def _row_vector(region: Region, row: Expr, column: Expr, lanes: int) -> tuple[Expr, ...]:
@@ -165,12 +165,12 @@ def _row_vector(region: Region, row: Expr, column: Expr, lanes: int) -> tuple[Ex
     return (*indices[:-1], Ramp(base.dtype.with_lanes(lanes), base, const(1, base.dtype)))
 
 
-def _unrolled(name: str, count: int, body: Callable[[Var], Sequence[Stmt]], loc: Location | None) -> Stmt:
+def unrolled(name: str, count: int, body: Callable[[Var], Sequence[Stmt]], loc: Location | None) -> Stmt:
     variable = Var(INT32, name, loc=loc)
     return For(variable, const(0), const(count), const(1), Seq(tuple(body(variable)), loc=loc), "unroll", loc=loc)
 
 
-def _stepping(variable: Var, stop: Expr, step: int, body: Sequence[Stmt], loc: Location | None) -> Stmt:
+def stepping(variable: Var, stop: Expr, step: int, body: Sequence[Stmt], loc: Location | None) -> Stmt:
     kind = variable.dtype
     seq = Seq(tuple(body), loc=loc)
     return For(variable, const(0, kind), cast(stop, kind), const(step, kind), seq, "serial", loc=loc)

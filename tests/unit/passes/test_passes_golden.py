@@ -50,6 +50,25 @@ func scale(
     "fit_blocks": PRODUCT.format(m=777, n=77, k=333, columns=1, rows=7, steps=11),
     "coarsen_blocks": EVEN,
     "chunk_gemm": EVEN,
+    "pair_gemm": """
+func product(
+    A: bfloat16[128, 1024],
+    B: bfloat16[1024, 128],
+    C: float32[128, 128],
+) level(lowering):
+    launch (bx < 1) threads(128):
+        alloc A_shared: bfloat16[128, 256] shared
+        alloc B_shared: bfloat16[256, 128] shared
+        alloc C_local: float32[128, 128] fragment
+        for k in serial(4):
+            copy A[0 +: 128, k * 256 +: 256] -> A_shared
+            copy B[k * 256 +: 256, 0 +: 128] -> B_shared
+            if k == 0:
+                gemm C_local = A_shared @ B_shared
+            else:
+                gemm C_local += A_shared @ B_shared
+        copy C_local -> C
+""",
     "overlap_copies": """
 func product(
     A: float32[128, 1024],
@@ -218,7 +237,8 @@ func normalise(
 }
 
 # A narrow vector where the text would be long else.
-ARCH = {"prepare_gemm": "sse2", "transpose_tiles": "sse2"}
+ARCH = {"prepare_gemm": "sse2", "transpose_tiles": "sse2", "pair_gemm": "avx512bf16"}
+SETTINGS = {"pair_gemm": (("cpu.bf16_dot", True),)}
 
 
 def test_every_pass_has_a_text():
@@ -229,7 +249,9 @@ def test_every_pass_has_a_text():
 def test_pass(name, golden):
     before = parse_func(BEFORE[name])
     verify(before)
-    after = PASSES[name].run(before, fixed_cpu(ARCH.get(name, "avx512")), CompileOptions())
+    after = PASSES[name].run(
+        before, fixed_cpu(ARCH.get(name, "avx512")), CompileOptions(pass_configs=SETTINGS.get(name, ()))
+    )
     verify(after)
     assert difference(before, after) is not None
     golden(f"passes/{name}", f"# before {name}\n{print_func(before)}\n# after {name}\n{print_func(after)}")
